@@ -1,0 +1,37 @@
+# Two commands on a fresh machine with Python 3.11 or newer: `make demo` and `make test`.
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+VENV := .venv
+BIN := $(VENV)/bin
+# One thread per test worker: two workers with two OpenMP threads each slow each other down tenfold.
+WORKERS ?= auto
+
+.PHONY: help install demo test lint typecheck unit format
+
+help:            ## list the targets
+	@grep -hE '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
+
+install: $(VENV)/.installed  ## make .venv and install everything, pinned
+
+$(VENV)/.installed: requirements.txt pyproject.toml
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.txt -e '.[dev]'
+	@touch $@
+
+demo: install    ## solve an exactly solvable problem with every solver; writes results/demo/
+	$(BIN)/python scripts/demo.py
+
+test: lint typecheck unit  ## everything CI checks
+
+lint: install
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+typecheck: install
+	$(BIN)/mypy
+
+unit: install
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) -q
+
+format: install  ## rewrite the sources in the project's style
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .

@@ -1,0 +1,1 @@
+"""MR Sampler: fast samplers for mean-reverting diffusion."""

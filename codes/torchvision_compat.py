@@ -1,0 +1,37 @@
+"""Makes `import torchvision` work with a CPU-only torch.
+
+The registry's torchvision wheel is a CUDA build. Beside a CPU-only torch its compiled operators do not load, and
+its Python code then fails at import with "operator torchvision::nms does not exist", although nothing in this
+project uses those operators. Declaring their schemas (without implementations) is enough for torchvision, and for
+lpips, open_clip and timm, which import it. Call `ensure_torchvision()` before the first import of any of them.
+"""
+
+import functools
+import importlib
+
+import torch
+
+_MISSING_SCHEMAS = (
+    "nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
+    "qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
+)
+
+
+@functools.cache
+def ensure_torchvision() -> torch.library.Library | None:
+    """Import torchvision, declaring its missing operators first if that is what it takes.
+
+    The returned library (None where torchvision imports by itself) lives as long as the cache does: the
+    declarations vanish with the object.
+    """
+    try:
+        importlib.import_module("torchvision")
+        return None
+    except RuntimeError as error:
+        if "torchvision::nms" not in str(error):
+            raise
+    library = torch.library.Library("torchvision", "DEF")
+    for schema in _MISSING_SCHEMAS:
+        library.define(schema)
+    importlib.import_module("torchvision")
+    return library

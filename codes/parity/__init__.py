@@ -1,0 +1,4 @@
+"""Recomputes what the published code computes and compares: one file per group of reference data.
+
+A group is a function `cases(reference: Path) -> Iterator[Case]`.
+"""

@@ -52,7 +52,7 @@ def published_times(sde: MeanRevertingSDE, solver: Solver) -> Array:
 
 
 def published_orders(steps: int, order: int) -> list[int]:
-    """Order of each step. Below 10 steps the last but one is lowered where the last was meant: 5 steps are 1,2,2,1,2."""
+    """Order of each step. Below 10 steps the last but one is lowered where the last was meant: 1, 2, 2, 1, 2."""
     orders = []
     for i in range(1, steps + 1):
         if i < order:

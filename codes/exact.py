@@ -77,9 +77,10 @@ class Mixture:
         k = rng.choice(len(self.weights), n, p=self.weights)
         return torch.from_numpy(self.means[k] + np.sqrt(self.variances[k]) * rng.standard_normal((n, self.dim)))
 
-    def exact_flow(self, y: Tensor) -> Tensor:
-        """The solution at t = 0 of the probability-flow ODE that starts at y at t = T."""
-        start, end = float(self.sde.lambda_(self.sde.T)), float(self.sde.lambda_(0.0))
+    def exact_flow(self, y: Tensor, start: float | None = None, end: float | None = None) -> Tensor:
+        """The probability-flow ODE solved from y at lambda = start to lambda = end; by default from t = T to t = 0."""
+        start = float(self.sde.lambda_(self.sde.T)) if start is None else start
+        end = float(self.sde.lambda_(0.0)) if end is None else end
 
         def derivative(lambda_: float, u: Array) -> Array:
             # In u = y / sigma the flow is du/dlambda = exp(lambda) E[y0 | y].

@@ -71,6 +71,28 @@ def test_fact_25_default_grid_keeps_to_the_training_range(sde):
         assert min(make_plan(sde, Solver("mrsampler-pc", nfe)).times) >= 1, nfe
 
 
+@pytest.mark.parametrize("parameterization", ["data", "noise"])
+def test_infinite_lambda_ends_with_a_data_prediction(parameterization):
+    """Where sigma_0 = 0 no step in lambda reaches t = 0: the last one returns the data prediction."""
+    mu = images(dtype=torch.float64)
+    solver = Solver("mrsampler", 6, parameterization=parameterization, solver_type="ode")
+    out = sample(network, IRSDE, mu, solver, fit_target="noise", generator=generators(2), return_trajectory=True)
+    point, x = make_plan(IRSDE, solver).steps[-1].point, out.states[-2]
+    assert math.isfinite(point.lambda_) and point.t > 0
+    expected = (x - (1 - point.alpha) * mu - point.sigma * network(x, mu, point.t)) / point.alpha
+    assert torch.allclose(out.sample, expected, rtol=1e-12)
+
+
+def test_published_tables_without_the_published_solvers():
+    """`interpolation: official` alone: the grid's points carry the separately interpolated values."""
+    official = MeanRevertingSDE(interpolation="official")
+    steps = make_plan(official, Solver("mrsampler", 20)).steps
+    for step in steps:
+        assert step.point == official.point(step.point.t)
+    gaps = [abs(step.point.lambda_ - math.log(step.point.alpha / step.point.sigma)) for step in steps]
+    assert max(gaps) == pytest.approx(0.038, abs=0.002)
+
+
 def test_the_papers_grid_leaves_the_training_range():
     assert min(make_plan(SDE, Solver("mrsampler", 10)).times) > 1
     below = [sum(t < 1 for t in make_plan(SDE, Solver("mrsampler", nfe)).times) for nfe in (20, 50, 100)]
@@ -350,6 +372,11 @@ def test_misuse_of_sample():
         sample(network, SDE, (mu * 255).byte(), solver, **run)
     with pytest.raises(ValueError, match="the plan was made for another schedule"):
         sample(network, IRSDE, mu, make_plan(SDE, solver), **run)
+
+
+def test_published_sampler_cannot_run_on_the_other_convention():
+    with pytest.raises(ValueError, match="does not run on convention 'irsde'"):
+        make_plan(IRSDE, Solver("mrsampler", 5, compat="official"))
 
 
 def test_published_option_blocks_are_taken_as_they_are():

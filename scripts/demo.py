@@ -4,6 +4,8 @@ import argparse
 import sys
 from pathlib import Path
 
+import torch
+
 from codes.demo import run
 
 
@@ -11,7 +13,9 @@ def main(argv: list[str] | None = None) -> int:
     """Write to results/demo unless told otherwise."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("-o", "--output", type=Path, default=Path("results/demo"), help="folder (default: %(default)s)")
-    run(parser.parse_args(argv).output)
+    options = parser.parse_args(argv)
+    torch.set_num_threads(1)  # the problem is tiny: more threads only wait for each other
+    run(options.output)
     return 0
 
 

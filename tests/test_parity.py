@@ -35,7 +35,9 @@ def parity(capsys):
     return run
 
 
-@pytest.mark.parametrize(("group", "cases"), [("schedules", 302), ("timesteps", 1512), ("trajectories", 1423)])
+@pytest.mark.parametrize(
+    ("group", "cases"), [("schedules", 302), ("timesteps", 1512), ("trajectories", 1423), ("training", 41)]
+)
 def test_reference_data_is_reproduced(parity, group, cases):
     result = parity(GOLDEN, group)
     assert result.code == 0, result.out + result.err

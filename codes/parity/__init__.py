@@ -3,10 +3,11 @@
 A group is a function `cases(reference: Path) -> Iterator[Case]`.
 """
 
-from . import schedules, timesteps, trajectories
+from . import schedules, timesteps, training, trajectories
 
 GROUPS = {
     "schedules": schedules.cases,
     "timesteps": timesteps.cases,
     "trajectories": trajectories.cases,
+    "training": training.cases,
 }

@@ -1,0 +1,1 @@
+"""Images, folders of images, and images made on the fly."""

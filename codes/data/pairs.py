@@ -1,0 +1,118 @@
+"""Folders of images: finding them and pairing degraded with clean ones."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from .images import SUFFIXES
+
+TASKS = (
+    "motion-blurry",
+    "hazy",
+    "jpeg-compressed",
+    "low-light",
+    "noisy",
+    "raindrop",
+    "rainy",
+    "shadowed",
+    "snowy",
+    "uncompleted",
+)
+
+
+class DataError(Exception):
+    """A folder that cannot be used; the message names it and the reason."""
+
+
+@dataclass(frozen=True)
+class Item:
+    """One image to restore: `name` identifies it within its task, relative and without suffix.
+
+    `lq` is None where the degraded image is made from the clean one, `gt` where there is no clean one.
+    """
+
+    name: str
+    lq: Path | None
+    gt: Path | None
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """How names differ: `{}` stands for what they share, e.g. lq 'rain-{}', gt 'norain-{}'."""
+
+    lq: str
+    gt: str
+
+    def __post_init__(self) -> None:
+        for pattern in (self.lq, self.gt):
+            if pattern.count("{}") != 1:
+                raise DataError(f"pairing pattern {pattern!r} must contain {{}} once")
+
+
+def find_images(folder: Path) -> dict[str, Path]:
+    """All images below a folder by name (relative, without suffix), in name order."""
+    if not folder.is_dir():
+        raise DataError(f"{folder}: no such folder")
+    found: dict[str, Path] = {}
+    for path in sorted(folder.rglob("*")):
+        if path.suffix.lower() in SUFFIXES and not path.name.startswith(".") and path.is_file():
+            name = path.relative_to(folder).with_suffix("").as_posix()
+            if name in found:
+                raise DataError(f"{path} and {found[name].name}: two images with one name")
+            found[name] = path
+    if not found:
+        raise DataError(f"{folder}: no images ({', '.join(SUFFIXES)})")
+    return found
+
+
+def pair(lq_folder: Path, gt_folder: Path, rule: str | Pattern = "name") -> tuple[list[Item], list[str]]:
+    """The pairs of two folders, and a line for each image without a partner.
+
+    rule 'name' pairs equal names, 'order' the n-th with the n-th (as the published code does), a Pattern names that
+    differ in a fixed part.
+    """
+    lq, gt = find_images(lq_folder), find_images(gt_folder)
+    if rule == "order":
+        if len(lq) != len(gt):
+            raise DataError(f"pairing by order: {lq_folder} has {len(lq)} images, {gt_folder} has {len(gt)}")
+        return [Item(name, path, clean) for (name, path), clean in zip(lq.items(), gt.values(), strict=True)], []
+    partner: Callable[[str], str | None] = (lambda name: name) if isinstance(rule, str) else _renamer(rule)
+    items, problems, used = [], [], set()
+    for name, path in lq.items():
+        other = partner(name)
+        if other is not None and other in gt:
+            items.append(Item(name, path, gt[other]))
+            used.add(other)
+        else:
+            problems.append(f"{path}: no clean image{'' if other is None else f' {other!r}'} in {gt_folder}")
+    problems += [f"{path}: no degraded image for it in {lq_folder}" for name, path in gt.items() if name not in used]
+    if not items:
+        raise DataError(
+            f"{lq_folder} and {gt_folder}: no names in common (first: {next(iter(lq))!r}, {next(iter(gt))!r}); "
+            "set pairing to 'order' or to {lq: 'rain-{}', gt: 'norain-{}'}"
+        )
+    return items, problems
+
+
+def _renamer(pattern: Pattern) -> Callable[[str], str | None]:
+    before, after = pattern.lq.split("{}")
+
+    def rename(name: str) -> str | None:
+        folder, slash, last = name.rpartition("/")
+        if not (last.startswith(before) and last.endswith(after) and len(last) > len(before) + len(after)):
+            return None
+        return folder + slash + pattern.gt.format(last[len(before) : len(last) - len(after)])
+
+    return rename
+
+
+def find_tasks(root: Path, tasks: Sequence[str] | None = None) -> dict[str, tuple[Path, Path]]:
+    """The LQ and GT folders of the tasks below a root in the published layout: ROOT/<task>/LQ and GT."""
+    if not root.is_dir():
+        raise DataError(f"{root}: no such folder")
+    wanted = TASKS if tasks is None else tasks
+    found = {task: (root / task / "LQ", root / task / "GT") for task in wanted if (root / task).is_dir()}
+    missing = [task for task in wanted if task not in found]
+    if not found or (tasks is not None and missing):
+        raise DataError(f"{root}: no folder for {', '.join(missing)}; expected {root / missing[0]}/LQ and GT")
+    return found

@@ -1,0 +1,54 @@
+"""Large images in tiles.
+
+The state stays whole: only the network sees tiles, and its predictions are blended at every evaluation. So the noise
+has no seams, every solver works unchanged, and memory is bounded by the tile. The networks have global operations
+(attention, means over the image), so a tiled result differs from a whole one.
+"""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+Network = Callable[[Tensor, Tensor, float], Tensor]
+
+
+def tile_starts(length: int, tile: int, overlap: int) -> list[int]:
+    """Where tiles begin along one side: equal tiles that share at least `overlap`, the last flush with the end."""
+    if length <= tile:
+        return [0]
+    count = -(-(length - overlap) // (tile - overlap))
+    return [round(i * (length - tile) / (count - 1)) for i in range(count)]
+
+
+def window(length: int, overlap: int, like: Tensor) -> Tensor:
+    """Weights along one side of a tile: 1 inside, falling towards both ends over `overlap` pixels, never 0."""
+    ramp = (torch.arange(length, device=like.device, dtype=like.dtype) + 0.5) / max(overlap, 1)
+    return torch.minimum(ramp, ramp.flip(0)).clamp(max=1.0)
+
+
+def tiled(network: Network, tile: int, overlap: int | None = None) -> Network:
+    """`network` evaluated in tiles of side `tile` that share `overlap` pixels (an eighth of it by default)."""
+    shared = tile // 8 if overlap is None else overlap
+    if not 0 <= shared < tile:
+        raise ValueError(f"overlap must be from 0 to {tile - 1} for tiles of {tile}, got {shared}")
+
+    def evaluate(x: Tensor, mu: Tensor, t: float) -> Tensor:
+        height, width = x.shape[-2:]
+        rows, columns = min(tile, height), min(tile, width)
+        total: Tensor | None = None
+        weight: Tensor | None = None
+        for top in tile_starts(height, tile, shared):
+            for left in tile_starts(width, tile, shared):
+                part = (..., slice(top, top + rows), slice(left, left + columns))
+                y = network(x[part].contiguous(), mu[part].contiguous(), t)
+                if total is None or weight is None:
+                    total = y.new_zeros(*x.shape[:-2], height, width)
+                    weight = y.new_zeros(height, width)
+                blend = window(rows, shared, y)[:, None] * window(columns, shared, y)
+                total[part].addcmul_(y, blend)
+                weight[part].add_(blend)
+        assert total is not None and weight is not None
+        return total.div_(weight)
+
+    return evaluate

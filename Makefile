@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # One thread per test worker: two workers with two OpenMP threads each slow each other down tenfold.
 WORKERS ?= auto
 
-.PHONY: help install demo test lint typecheck unit format
+.PHONY: help install weights demo test lint typecheck unit format
 
 help:            ## list the targets
 	@grep -hE '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -17,7 +17,11 @@ $(VENV)/.installed: requirements.txt pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.txt -e '.[dev]'
 	@touch $@
 
-demo: install    ## solve an exactly solvable problem with every solver; writes results/demo/
+# LPIPS and FID tests are skipped without them, so being offline stops nothing.
+weights: install  ## fetch the weights of LPIPS and FID into pretrained/metrics/
+	@$(BIN)/python scripts/fetch_weights.py || echo "going on without these weights"
+
+demo: weights    ## solve an exactly solvable problem with every solver; writes results/demo/
 	$(BIN)/python scripts/demo.py
 
 test: lint typecheck unit  ## everything CI checks
@@ -29,7 +33,7 @@ lint: install
 typecheck: install
 	$(BIN)/mypy
 
-unit: install
+unit: weights
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) -q
 
 format: install  ## rewrite the sources in the project's style

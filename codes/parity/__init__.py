@@ -3,11 +3,12 @@
 A group is a function `cases(reference: Path) -> Iterator[Case]`.
 """
 
-from . import schedules, timesteps, training, trajectories
+from . import metrics, schedules, timesteps, training, trajectories
 
 GROUPS = {
     "schedules": schedules.cases,
     "timesteps": timesteps.cases,
     "trajectories": trajectories.cases,
     "training": training.cases,
+    "metrics": metrics.cases,
 }

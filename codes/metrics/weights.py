@@ -1,0 +1,74 @@
+"""Where the weights of LPIPS and of the Inception network lie, and whether they are the right ones."""
+
+import hashlib
+from pathlib import Path
+from typing import Literal
+
+import torch
+
+WeightsName = Literal["lpips", "fid"]
+
+# Filled by scripts/fetch_weights.py.
+FOLDER = Path(__file__).resolve().parents[2] / "pretrained" / "metrics"
+FILES: dict[WeightsName, str] = {"lpips": "lpips_alex.safetensors", "fid": "inception_fid.pt"}
+# What torchvision and pytorch-fid leave in the torch cache; the names end in the beginning of the sha256.
+TORCH_CACHE_FILES: dict[WeightsName, str] = {
+    "lpips": "alexnet-owt-7be5be79.pth",
+    "fid": "pt_inception-2015-12-05-6726825d.pth",
+}
+_SHA256 = {
+    "lpips_alex.safetensors": "44534cd66e37ce9a6258bb5e845ef8cd47c33aa68024441c7e616d63c0c1c41a",
+    "inception_fid.pt": "7ff4a85c3a6378f0dfc8433ffd789663b01176bec0a683a435651739c091fa34",
+    "alexnet-owt-7be5be79.pth": "7be5be79",
+    "pt_inception-2015-12-05-6726825d.pth": "6726825d",
+}
+
+
+class MissingWeights(FileNotFoundError):
+    """A metric's weights are not on this machine; the message says how to get them."""
+
+
+class WrongWeights(ValueError):
+    """A file is not what its name says."""
+
+
+def find_weights(name: WeightsName, folder: Path = FOLDER) -> Path:
+    """The weights in `folder`, otherwise in the torch cache. Never from the network."""
+    paths = [folder / FILES[name], Path(torch.hub.get_dir()) / "checkpoints" / TORCH_CACHE_FILES[name]]
+    for path in paths:
+        if path.is_file():
+            return path
+    raise MissingWeights(f"{paths[0]}: no such file; get it with: python scripts/fetch_weights.py --only {name}")
+
+
+def check_weights(path: Path) -> None:
+    """Raise WrongWeights unless the file has the contents that its name promises."""
+    check_sha256(path, _tensors_sha256(path) if path.suffix == ".safetensors" else sha256(path), _SHA256[path.name])
+
+
+def check_sha256(path: Path, found: str, expected: str) -> None:
+    """Raise WrongWeights unless the sum begins as expected (torch's file names have the first eight digits only)."""
+    if not found.startswith(expected):
+        raise WrongWeights(f"{path}: sha256 is {found}, expected {expected}; move the file away and fetch it again")
+
+
+def sha256(path: Path) -> str:
+    """The sha256 of a file, in hexadecimal."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _tensors_sha256(path: Path) -> str:
+    """The sha256 over names and values: the file's own depends on the version of safetensors that wrote it."""
+    from safetensors import SafetensorError
+    from safetensors.numpy import load_file
+
+    try:
+        tensors = load_file(path)
+    except SafetensorError as error:
+        raise WrongWeights(f"{path}: not a safetensors file ({error}); move it away and fetch it again") from None
+    total = hashlib.sha256()
+    for name in sorted(tensors):
+        total.update(name.encode())
+        total.update(tensors[name].tobytes())
+    return total.hexdigest()

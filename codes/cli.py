@@ -1,0 +1,103 @@
+"""The command line of test.py."""
+
+import argparse
+import logging
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from .config import Options, OptionsError, load_options, resolved
+
+_TEST = """\
+Restore the images of some tasks with some solvers, score them and print a table.
+Results go to results/<name>/: images, records, summary.{json,csv,md} and a contact sheet per task.
+Started again with the same options it goes on where it stopped; several processes share
+the work:  torchrun --nproc_per_node=2 test.py -opt options/test.yml"""
+
+_EXIT = """\
+exit code: 0 all images restored, 1 some left out or the run failed, 2 bad options or data, 130 interrupted.
+All options are described in options/README.md."""
+
+
+def test(argv: Sequence[str] | None = None) -> int:
+    """`python test.py -opt FILE`: evaluate; returns the exit code."""
+    parser = argparse.ArgumentParser(
+        prog="test.py", description=_TEST, epilog=_EXIT, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("-opt", "--opt", type=Path, required=True, metavar="FILE", help="option file (YAML)")
+    parser.add_argument(
+        "--set", nargs="+", action="extend", default=[], metavar="KEY=VALUE", dest="overrides",
+        help="override options, e.g. --set sampler.num_sample_steps=10 device=cpu",
+    )  # fmt: skip
+    parser.add_argument("--dry-run", action="store_true", help="show options, data and work, and stop")
+    parser.add_argument("--fresh", action="store_true", help="start a new, numbered results folder")
+    parser.add_argument("--score-only", action="store_true", help="score the images of an earlier run again")
+    arguments = parser.parse_args(argv)
+    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
+    try:
+        return _test(arguments)
+    except OptionsError as error:
+        print(error, file=sys.stderr)
+        return 2
+
+
+def _test(arguments: argparse.Namespace) -> int:
+    options = load_options(_option_file(arguments.opt), arguments.overrides)
+    # Everything below needs torch: a mistake in the file has been told before.
+    from . import session
+    from .distributed import processes
+    from .evaluate import Outcome, run
+    from .scoring import make_scorer, score_again, sheet_path, summarise
+
+    tasks = session.find_data(options)
+    session.check_weights(options)
+    if arguments.dry_run:
+        print(_work(options, [(task.name, len(task.items), len(task.problems)) for task in tasks]))
+        return 0
+    device = session.choose_device(options.device)
+    with processes(device) as process:
+        if process.is_main:
+            for line in options.ignored:
+                logging.info(line)
+            folder = session.prepare_folder(options, arguments.fresh)
+            session.write_environment(folder, device, process.world)
+        process.barrier()
+        folder = session.prepare_folder(options, fresh=False) if not process.is_main else folder
+        restorer = session.load_restorer(options, device)
+        job = session.make_job(options, tasks, restorer, folder)
+        scorer, notes = make_scorer(options.metrics.names, options.metrics.crop_border, device)
+        if arguments.score_only:
+            outcome = Outcome({task.name: list(task.problems) for task in job.tasks})
+            score_again(job, scorer)
+        else:
+            outcome = run(job, restorer, scorer, process, device)
+        process.barrier()
+        if process.is_main:
+            if outcome.failure:
+                print(outcome.failure, file=sys.stderr)
+            table = summarise(job, options.metrics.names, outcome.problems, notes, device, options.contact_sheet)
+            sheets = [str(path) for task in job.tasks if (path := sheet_path(job, task.name)).is_file()]
+            print(table, *(["contact sheets: " + ", ".join(sheets)] if sheets else []), f"results: {folder}", sep="\n")
+        return outcome.exit_code
+
+
+def _option_file(path: Path) -> Path:
+    """The file itself, or the project's file of that name where the program runs from elsewhere."""
+    inside = Path(__file__).resolve().parent.parent / path
+    return inside if not path.exists() and inside.exists() else path
+
+
+def _work(options: Options, tasks: list[tuple[str, int, int]]) -> str:
+    """What a run would do."""
+    import yaml
+
+    solvers = options.solvers()
+    lines = [yaml.safe_dump(resolved(options), sort_keys=False, allow_unicode=True).rstrip(), ""]
+    lines += [f"ignored: {line}" for line in options.ignored]
+    for name, images, problems in tasks:
+        lines.append(f"task {name}: {images} images" + (f", {problems} without a partner" if problems else ""))
+    for label, arguments in solvers:
+        lines.append(f"solver {label}: " + ", ".join(f"{key} {value}" for key, value in arguments.items()))
+    total = len(solvers) * sum(images for _, images, _ in tasks)
+    lines.append(f"{total} images to restore into {Path(options.results) / options.run_name}")
+    return "\n".join(lines)

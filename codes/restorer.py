@@ -1,0 +1,172 @@
+"""Networks, schedule and sampler put together: from degraded images to restored ones."""
+
+import logging
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+from .evaluate import Restored
+from .networks.latent import LatentUNet
+from .networks.model import predictor
+from .networks.nafnet import NAFNet
+from .networks.unet import UNet
+from .sde import MeanRevertingSDE
+from .solvers import Plan, StepInfo, sample
+from .tiling import Network, tiled
+
+if TYPE_CHECKING:
+    from .networks.daclip import DaCLIP
+
+log = logging.getLogger(__name__)
+
+SMALLEST_TILE = 128
+GIB = 2**30
+# Peak memory of one evaluation in float32, in units of (base width x pixels x 4 bytes), measured with
+# `scripts/benchmark.py --networks`.
+_WIDTHS_PER_PIXEL = {UNet: 17.0, NAFNet: 14.0}
+# State, mu, noise, predictions and the sums of tiles: copies of the image that a run holds.
+_COPIES = 12
+
+
+@dataclass(frozen=True)
+class ImageRestorer:
+    """Restores batches of images; `tile` is a side in pixels, None for whole images, or 'auto'."""
+
+    network: nn.Module
+    sde: MeanRevertingSDE
+    fit_target: str
+    device: torch.device
+    daclip: "DaCLIP | None" = None
+    latent: LatentUNet | None = None
+    precision: str = "auto"
+    compile: bool = False
+    tile: int | str | None = "auto"
+
+    @torch.inference_mode()
+    def __call__(
+        self,
+        lq: Tensor,
+        plan: Plan,
+        generators: Sequence[torch.Generator],
+        callback: Callable[[StepInfo], None] | None = None,
+    ) -> Restored:
+        """Restore (B, 3, H, W) images in [0, 1].
+
+        On a CPU one image at a time: a batch is no faster there, and kernels chosen by batch size would change the
+        last bits of the result.
+        """
+        if self.device.type == "cpu" and len(lq) > 1:
+            parts = [self(lq[i : i + 1], plan, generators[i : i + 1], callback) for i in range(len(lq))]
+            return Restored(torch.cat([part.images for part in parts]), parts[0].nfe, parts[0].tile)
+        tile = self._tile(lq)
+        while True:
+            try:
+                return self._restore(lq, plan, generators, callback, tile)
+            except torch.OutOfMemoryError:
+                smaller = max(min(lq.shape[-2:]) if tile is None else tile, SMALLEST_TILE) // 2
+                if smaller < SMALLEST_TILE:
+                    raise
+                tile = smaller
+                torch.cuda.empty_cache()
+                log.warning("out of memory: going on with tiles of %d pixels", tile)
+
+    def _restore(
+        self,
+        lq: Tensor,
+        plan: Plan,
+        generators: Sequence[torch.Generator],
+        callback: Callable[[StepInfo], None] | None,
+        tile: int | None,
+    ) -> Restored:
+        # A second try after an out-of-memory error must draw the same noise again.
+        states = [generator.get_state() for generator in generators]
+        try:
+            network, mu = self._predictor(lq), lq
+            if self.latent is not None:
+                mu, skips = self.latent.encode(lq)
+                plan = replace(plan, clamp=None, threshold=None)  # latents have no image range
+            if tile is not None:
+                network = tiled(network, tile)
+            output = sample(
+                network, self.sde, mu, plan, fit_target=self.fit_target, generator=generators, callback=callback
+            )
+            images = output.sample if self.latent is None else self.latent.decode(output.sample, skips)
+            return Restored(images.clamp(0, 1), output.nfe, tile)
+        except torch.OutOfMemoryError:
+            for generator, state in zip(generators, states, strict=True):
+                generator.set_state(state)
+            raise
+
+    def _predictor(self, lq: Tensor) -> Network:
+        text_context = image_context = None
+        if self.daclip is not None:
+            features = self.daclip.controlled(self.daclip.preprocess(lq))
+            # The published names: the degradation's features go in as text context.
+            image_context, text_context = features.image.float(), features.degradation.float()
+        return predictor(
+            self.network,
+            text_context=text_context,
+            image_context=image_context,
+            precision=self.precision,
+            compile=self.compile,
+        )
+
+    def _tile(self, lq: Tensor) -> int | None:
+        height, width = lq.shape[-2:]
+        if self.latent is not None:
+            return None  # the latent image is 8 times smaller
+        if isinstance(self.tile, int):
+            return self.tile if max(height, width) > self.tile else None
+        if self.tile is None or self.tile == "off":
+            return None
+        return tile_within(memory_budget(self.device), bytes_per_pixel(self.network), height, width, len(lq))
+
+
+def bytes_per_pixel(network: nn.Module) -> float:
+    """Estimated peak memory of one evaluation per pixel of the image."""
+    for kind, factor in _WIDTHS_PER_PIXEL.items():
+        if isinstance(network, kind):
+            return 4 * factor * base_width(network)
+    raise ValueError(f"no memory estimate for {type(network).__name__}")
+
+
+def base_width(network: nn.Module) -> int:
+    """Channels at full resolution: those of the first convolution's output."""
+    first = next(module for module in network.modules() if isinstance(module, nn.Conv2d))
+    return int(first.out_channels)
+
+
+def memory_budget(device: torch.device) -> float:
+    """What a run may take: most of the free memory of a GPU; on a CPU half of the free memory, 5.5 GiB at the most."""
+    if device.type == "cuda":
+        return 0.9 * torch.cuda.mem_get_info(device)[0]
+    return min(0.5 * available_memory(), 5.5 * GIB)
+
+
+def available_memory() -> float:
+    """Free memory of the machine, as far as the system tells."""
+    try:
+        for line in Path("/proc/meminfo").read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                return 1024.0 * int(line.split()[1])
+    except OSError:
+        pass
+    try:
+        return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")) / 2
+    except (ValueError, OSError, AttributeError):
+        return 8.0 * GIB
+
+
+def tile_within(budget: float, per_pixel: float, height: int, width: int, batch: int) -> int | None:
+    """None if the whole image fits the budget, else the largest tile (a multiple of 64) that does."""
+    pixels = batch * height * width
+    left = budget - _COPIES * 3 * 4 * pixels
+    if per_pixel * pixels <= left:
+        return None
+    side = int((max(left, 0.0) / (per_pixel * batch)) ** 0.5) // 64 * 64
+    return max(side, SMALLEST_TILE)

@@ -1,0 +1,317 @@
+"""From options to work: finding data and weights, loading networks, preparing the results folder."""
+
+import json
+import logging
+import os
+import platform
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+
+from .config import (
+    Options,
+    OptionsError,
+    PairingRule,
+    build_sde,
+    build_solvers,
+    check_against_checkpoint,
+    check_context_dim,
+    difference,
+    resolved,
+)
+from .config.errors import error_at
+from .data.degradations import on_the_fly
+from .data.images import write_atomically
+from .data.pairs import DataError, Item, Pattern, find_images, find_tasks, pair
+from .evaluate import Job, Task
+from .networks import architecture
+from .networks.checkpoints import CheckpointError, Metadata, load_network, missing_file_message, published_sde
+from .networks.daclip import DaCLIP
+from .networks.latent import LatentUNet
+from .restorer import ImageRestorer
+from .solvers import make_plan
+
+log = logging.getLogger(__name__)
+
+PROJECT = Path(__file__).resolve().parent.parent
+# What does not change the images: a run may be resumed with other values.
+_FREE = ("results", "batch_size", "workers", "contact_sheet", "metrics")
+
+
+def locate(path: str) -> Path:
+    """A path of an option file: as it is, or relative to the project's folder where that exists and the first does not."""
+    given = Path(path).expanduser()
+    inside = PROJECT / given
+    return inside if not given.exists() and inside.exists() else given
+
+
+def choose_device(name: str) -> torch.device:
+    """`auto` is a GPU if there is one; a GPU that is not there is an error."""
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    if name.startswith("cuda"):
+        if not torch.cuda.is_available():
+            raise OptionsError(f"device: {name} was asked for, but this torch sees no GPU; use cpu or auto")
+        local = os.environ.get("LOCAL_RANK")
+        if name == "cuda" and local is not None:
+            name = f"cuda:{int(local) % torch.cuda.device_count()}"
+        index = torch.device(name).index or 0
+        if index >= torch.cuda.device_count():
+            raise OptionsError(f"device: {name} was asked for, but there are only {torch.cuda.device_count()} GPUs")
+    return torch.device(name)
+
+
+# ---- data
+
+
+def find_data(options: Options) -> tuple[Task, ...]:
+    """The tasks of all test sets; several sets of one task name get the set's name in front."""
+    tasks = []
+    for key in options.test_sets:
+        try:
+            tasks += _tasks_of(options, key)
+        except DataError as error:
+            raise error_at(options.file, ("datasets", key), str(error)) from error
+    names = [task.name for task in tasks]
+    for name in names:
+        if names.count(name) > 1:
+            raise error_at(options.file, ("datasets",), f"two sets are called {name!r}: give them different names")
+    return tuple(tasks)
+
+
+def _tasks_of(options: Options, key: str) -> list[Task]:
+    dataset = options.datasets[key]
+    name = dataset.name or key
+    rule: str | Pattern = (
+        Pattern(dataset.pairing.lq, dataset.pairing.gt)
+        if isinstance(dataset.pairing, PairingRule)
+        else dataset.pairing
+    )
+    if dataset.task_root is not None:
+        wanted = None if dataset.tasks is None and options.distortion is None else options.tasks_of(key)
+        found = find_tasks(locate(dataset.task_root), wanted)
+        single = len(options.test_sets) == 1
+        return [
+            _task(task if single else f"{name}-{task}", *pair(lq, gt, rule), dataset.max_images)
+            for task, (lq, gt) in found.items()
+        ]
+    if dataset.mode == "LQ":
+        images = find_images(locate(dataset.dataroot_LQ or ""))
+        return [_task(name, [Item(image, path, None) for image, path in images.items()], [], dataset.max_images)]
+    if dataset.mode == "GT":
+        images = find_images(locate(dataset.dataroot_GT or ""))
+        kind = options.degradation_of(key)
+        assert kind is not None  # checked with the options
+        settings = options.degradation
+        masks = None if settings.mask_root is None else locate(settings.mask_root)
+        degrade = on_the_fly(kind, sigma=settings.sigma, scale=settings.scale, mask_root=masks)
+        items = [Item(image, None, path) for image, path in images.items()]
+        task = _task(name, items, [], dataset.max_images)
+        return [Task(task.name, task.items, task.problems, degrade)]
+    items, problems = pair(locate(dataset.dataroot_LQ or ""), locate(dataset.dataroot_GT or ""), rule)
+    return [_task(name, items, problems, dataset.max_images)]
+
+
+def _task(name: str, items: list[Item], problems: list[str], most: int | None) -> Task:
+    # With max_images what was left out beyond the first N is none of the run's business.
+    return Task(name, tuple(items[:most]), tuple(problems) if most is None else ())
+
+
+# ---- weights
+
+
+def check_weights(options: Options) -> None:
+    """Raise unless every weight file that the options name is there."""
+    network = options.network_G
+    if options.path.pretrain_model_G is None:
+        raise error_at(options.file, ("path", "pretrain_model_G"), "missing, there are no weights to restore images with")
+    wanted = None
+    if network.which_model_G is not None:
+        try:
+            wanted = architecture(network.which_model_G, network.setting, network.variant)
+        except ValueError as error:
+            raise OptionsError(f"{options.file}: {error}") from error
+    for key, chosen in (
+        ("pretrain_model_G", wanted),
+        ("daclip", architecture("DaCLIP", {})),
+        ("pretrain_model_L", architecture("UNet", {})),
+    ):
+        path = getattr(options.path, key)
+        if path is not None and not locate(path).exists():
+            raise error_at(options.file, ("path", key), missing_file_message(locate(path), chosen))
+
+
+def load_restorer(options: Options, device: torch.device) -> ImageRestorer:
+    """Load the networks of an option file, checking them against the file."""
+    check_weights(options)
+    network, path = options.network_G, options.path
+    try:
+        model, metadata = load_network(
+            locate(path.pretrain_model_G or ""), network.which_model_G, network.setting, network.variant
+        )
+        log.info("network: %s, %s weights of %s", metadata.architecture, metadata.weights, metadata.source)
+        check_against_checkpoint(options, described(metadata))
+        daclip = None
+        if path.daclip is not None:
+            loaded, clip_metadata = load_network(locate(path.daclip), "DaCLIP", _clip_config(locate(path.daclip)))
+            assert isinstance(loaded, DaCLIP)
+            daclip = loaded.to(device)
+            check_context_dim(options, int(clip_metadata.architecture.setting["embed_dim"]))
+        latent = None
+        if path.pretrain_model_L is not None:
+            first_stage, _ = load_network(locate(path.pretrain_model_L), "UNet", options.network_L.setting)
+            assert isinstance(first_stage, LatentUNet)
+            latent = first_stage.to(device)
+    except CheckpointError as error:
+        raise OptionsError(str(error)) from error
+    return ImageRestorer(
+        model.to(device),
+        build_sde(options, described(metadata)),
+        _fit_target(options, metadata),
+        device,
+        daclip,
+        latent,
+        options.precision,
+        options.compile,
+        options.tile,
+    )
+
+
+def _clip_config(path: Path) -> dict[str, Any]:
+    """The configuration of DA-CLIP's CLIP model, told from its weights."""
+    _, metadata = load_network(path)
+    return dict(metadata.architecture.setting)
+
+
+def described(metadata: Metadata) -> dict[str, Any]:
+    """Checkpoint metadata as the options know it, with the published SDE where the file records none."""
+    sde = metadata.sde
+    choice = metadata.architecture
+    result: dict[str, Any] = {
+        "which_model_G": choice.which_model_G,
+        "variant": choice.variant,
+        "setting": dict(choice.setting),
+        "fit_target": metadata.fit_target,
+    }
+    if sde is not None:
+        result["sde"] = asdict(sde)
+    else:
+        published = published_sde(choice)
+        # Only the convention: max_sigma differs between published checkpoints of one architecture.
+        result["sde"] = {} if published is None else {"convention": published.convention}
+    return result
+
+
+def _fit_target(options: Options, metadata: Metadata) -> str:
+    """What the network predicts: the file's word, the checkpoint's, else noise as all published checkpoints do."""
+    given = {solver.fit_target for _, solver in build_solvers(options, described(metadata))} - {None}
+    if len(given) > 1:
+        raise error_at(options.file, ("sampler", "fit_target"), f"one network predicts one thing, got {sorted(map(str, given))}")
+    return str(next(iter(given), None) or metadata.fit_target or "noise")
+
+
+# ---- the results folder
+
+
+def prepare_folder(options: Options, fresh: bool) -> Path:
+    """The run's folder with its options in it; refuses a folder that was made with other options."""
+    folder = Path(options.results) / options.run_name
+    if fresh:
+        folder = _numbered(folder)
+    written = folder / "options.yml"
+    content = resolved(options)
+    if written.is_file():
+        before = yaml.safe_load(written.read_text())
+        changes = difference(_binding(before), _binding(content))
+        if changes:
+            raise OptionsError(
+                f"{folder}: was made with other options, going on would mix results; --fresh starts a new folder\n"
+                + "\n".join(f"  {change}" for change in changes)
+            )
+        return folder
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        write_atomically(written, yaml.safe_dump(content, sort_keys=False, allow_unicode=True).encode())
+    except OSError as error:
+        raise OptionsError(f"{folder}: cannot be written: {error.strerror or error}") from error
+    return folder
+
+
+def _binding(content: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in content.items() if key not in _FREE}
+
+
+def _numbered(folder: Path) -> Path:
+    """The folder itself if there is none yet, else the first free FOLDER-2, FOLDER-3, ..."""
+    number, candidate = 1, folder
+    while candidate.exists():
+        number += 1
+        candidate = folder.with_name(f"{folder.name}-{number}")
+    return candidate
+
+
+def write_environment(folder: Path, device: torch.device, world: int) -> None:
+    """Add this start to environment.json: versions, device, commit, command line."""
+    path = folder / "environment.json"
+    starts = json.loads(path.read_text()) if path.is_file() else []
+    starts.append(
+        {
+            "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+            "command": sys.argv,
+            "commit": _commit(),
+            "python": platform.python_version(),
+            "system": platform.platform(),
+            "packages": {name: _version(name) for name in ("torch", "torchvision", "numpy", "scipy", "opencv-python")},
+            "device": torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor() or "cpu",
+            "threads": torch.get_num_threads(),
+            "processes": world,
+        }
+    )
+    write_atomically(path, (json.dumps(starts, indent=1) + "\n").encode())
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _commit() -> str | None:
+    """The commit of the project, with + where it has been changed; None outside a repository."""
+    try:
+        git = ["git", "-C", str(PROJECT)]
+        commit = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=True).stdout.strip()
+        changed = subprocess.run([*git, "status", "--porcelain", "-uno"], capture_output=True, text=True).stdout
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return commit + ("+" if changed.strip() else "")
+
+
+def make_job(options: Options, tasks: Sequence[Task], restorer: ImageRestorer, folder: Path) -> Job:
+    """The work: every task with every solver."""
+    metadata = {"sde": asdict_sde(restorer)}
+    plans = tuple((label, make_plan(restorer.sde, solver)) for label, solver in build_solvers(options, metadata))
+    batch = 4 if restorer.device.type == "cuda" else 1
+    size = batch if options.batch_size == "auto" else int(options.batch_size)
+    return Job(folder, tuple(tasks), plans, options.seed, size)
+
+
+def asdict_sde(restorer: ImageRestorer) -> dict[str, Any]:
+    """The schedule as checkpoint metadata record it."""
+    sde = restorer.sde
+    return {
+        "max_sigma": sde.max_sigma,
+        "T": sde.T,
+        "schedule": sde.schedule,
+        "eps": sde.eps,
+        "convention": sde.convention,
+    }

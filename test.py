@@ -1,0 +1,8 @@
+"""python test.py -opt options/test.yml: evaluate solvers on restoration tasks (see --help)."""
+
+import sys
+
+from codes.cli import test
+
+if __name__ == "__main__":
+    sys.exit(test())

@@ -9,7 +9,16 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from .layers import LinearAttention, ResBlock, Residual, check_images, downsample, reflect_pad, upsample
+from .layers import (
+    Convolution,
+    LinearAttention,
+    ResBlock,
+    Residual,
+    check_images,
+    downsample,
+    reflect_pad,
+    upsample,
+)
 
 
 class Skips(NamedTuple):
@@ -34,7 +43,7 @@ class LatentUNet(nn.Module):
         widths = [ch, *(ch * multiple for multiple in ch_mult)]
         depth = len(ch_mult)
         self.in_channels, self.depth = in_ch, depth
-        self.init_conv = nn.Conv2d(in_ch, ch, 3, padding=1, bias=False)
+        self.init_conv = Convolution(in_ch, ch, 3, padding=1, bias=False)
         self.encoder = nn.ModuleList()
         self.decoder = nn.ModuleList()
         for i in range(depth):
@@ -60,9 +69,9 @@ class LatentUNet(nn.Module):
                     ]
                 ),
             )
-        self.latent_conv = nn.Conv2d(widths[-1], embed_dim, 1, bias=False)
-        self.post_latent_conv = nn.Conv2d(embed_dim, widths[-1], 1, bias=False)
-        self.final_conv = nn.Conv2d(ch, out_ch, 3, padding=1)
+        self.latent_conv = Convolution(widths[-1], embed_dim, 1, bias=False)
+        self.post_latent_conv = Convolution(embed_dim, widths[-1], 1, bias=False)
+        self.final_conv = Convolution(ch, out_ch, 3, padding=1)
 
     def encode(self, x: Tensor) -> tuple[Tensor, Skips]:
         """(B, in_ch, H, W) -> latent (B, embed_dim, ~H / 2^(depth-1), ~W / 2^(depth-1)) and what decode needs."""
@@ -71,9 +80,9 @@ class LatentUNet(nn.Module):
         x = self.init_conv(reflect_pad(x, 2**self.depth).contiguous(memory_format=torch.channels_last))
         features = [x]
         for block0, block1, attn, down in self.encoder:  # type: ignore[misc]
-            x = block0(x)
+            x = block0([x])
             features.append(x)
-            x = attn(block1(x))
+            x = attn(block1([x]))
             features.append(x)
             x = down(x)
         return self.latent_conv(x).contiguous(), Skips(features, size)
@@ -82,8 +91,8 @@ class LatentUNet(nn.Module):
         features = list(skips.features)
         x = self.post_latent_conv(z.contiguous(memory_format=torch.channels_last))
         for block0, block1, attn, up in self.decoder:  # type: ignore[misc]
-            x = block0(torch.cat([x, features.pop()], dim=1))
-            x = up(attn(block1(torch.cat([x, features.pop()], dim=1))))
+            x = block0([x, features.pop()])
+            x = up(attn(block1([x, features.pop()])))
         x = self.final_conv(x + features.pop())
         height, width = skips.size
         return x[:, :, :height, :width].contiguous()

@@ -10,11 +10,15 @@ from .layers import (
     NORM_EPS,
     ChannelNorm,
     Context,
+    Convolution,
     Embedding,
     Time,
+    add_,
     check_batch,
     check_images,
+    modulate_,
     sinusoidal,
+    stripes,
     time_tensor,
     zero_pad,
 )
@@ -33,12 +37,12 @@ class NAFBlock(nn.Module):
         super().__init__()
         self.width = width
         self.mlp = nn.Sequential(SimpleGate(), nn.Linear(time_width // 2, 4 * width))
-        self.conv1 = nn.Conv2d(width, 2 * width, 1)
-        self.conv2 = nn.Conv2d(2 * width, 2 * width, 3, padding=1, groups=2 * width)
-        self.conv3 = nn.Conv2d(width, width, 1)
-        self.sca = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Conv2d(width, width, 1))
-        self.conv4 = nn.Conv2d(width, 2 * width, 1)
-        self.conv5 = nn.Conv2d(width, width, 1)
+        self.conv1 = Convolution(width, 2 * width, 1)
+        self.conv2 = Convolution(2 * width, 2 * width, 3, padding=1, groups=2 * width)
+        self.conv3 = Convolution(width, width, 1)
+        self.sca = nn.Sequential(nn.AdaptiveAvgPool2d(1), Convolution(width, width, 1))
+        self.conv4 = Convolution(width, 2 * width, 1)
+        self.conv5 = Convolution(width, width, 1)
         self.sg = SimpleGate()
         self.norm1 = ChannelNorm(width)
         self.norm2 = ChannelNorm(width)
@@ -50,29 +54,55 @@ class NAFBlock(nn.Module):
         return result
 
     def forward(self, x: Tensor, modulation: Tensor) -> Tensor:
-        shift1, scale1, shift2, scale2 = modulation.unflatten(1, (4, -1)).unbind(1)
-        h = _modulated(self.norm1, x, scale1, shift1)
+        first, second = modulation.chunk(2, dim=1)
+        pieces = stripes(x, 2 * self.width)
+        if len(pieces) == 1:
+            h = self._mix(x, first)
+            return self._combine(x, h, self.sca(h), second)
+        # Differs from the line above only in what is in memory at a time.
+        out = torch.empty_like(x)
+        for top, bottom in pieces:
+            start, end = max(top - 1, 0), min(bottom + 1, x.shape[-2])
+            h = self._mix(x[:, :, start:end], first)
+            out[:, :, top:bottom] = h[:, :, top - start : bottom - start]
+        attention = self.sca(out)
+        for top, bottom in pieces:
+            rows = slice(top, bottom)
+            out[:, :, rows] = self._combine(x[:, :, rows], out[:, :, rows], attention, second)
+        return out
+
+    def _mix(self, x: Tensor, modulation: Tensor) -> Tensor:
+        h = _modulated(self.norm1, x, modulation)
         h = self.sg(self.conv2(self.conv1(h)))
-        attention = self.sca(h)
-        if len(x) == 1:  # scaling the weights of the next convolution is less work than scaling the image
+        return h
+
+    def _combine(self, x: Tensor, h: Tensor, attention: Tensor, modulation: Tensor) -> Tensor:
+        """Everything after the mean over all pixels, from which `attention` is made; pixel by pixel."""
+        if len(x) == 1 and x[0, 0].numel() > 8 * self.width:
+            # Scaling the weights is less work than scaling the image.
             h = F.conv2d(h, self.conv3.weight * attention, self.conv3.bias)
         else:
             h = self.conv3(h * attention)
         y = torch.addcmul(x, h, self.beta)
-        h = _modulated(self.norm2, y, scale2, shift2)
+        h = _modulated(self.norm2, y, modulation)
         h = self.conv5(self.sg(self.conv4(h)))
         return torch.addcmul(y, h, self.gamma)
 
 
-def _modulated(norm: ChannelNorm, x: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
+def _modulated(norm: ChannelNorm, x: Tensor, modulation: Tensor) -> Tensor:
     """norm(x) * (1 + scale) + shift; with one time for all images it is the norm's own weight and bias."""
-    if len(scale) == 1:
+    shift, scale = modulation.chunk(2, dim=1)
+    if len(modulation) == 1:
         weight = norm.g.flatten() * (1 + scale[0])
         y = F.layer_norm(x.permute(0, 2, 3, 1), (x.shape[1],), weight, shift[0], NORM_EPS)
         return y.permute(0, 3, 1, 2)
-    y = norm(x)
-    scale, shift = scale.to(y.dtype), shift.to(y.dtype)
-    return torch.addcmul(shift[:, :, None, None], y, 1 + scale[:, :, None, None])
+    return modulate_(norm(x), scale, shift)
+
+
+def _pixel_shuffle(x: Tensor) -> Tensor:
+    """nn.PixelShuffle(2) from channels_last to channels_last memory: one copy instead of two."""
+    y = x.permute(0, 2, 3, 1).unflatten(-1, (-1, 2, 2)).permute(0, 1, 4, 2, 5, 3)
+    return y.flatten(1, 2).flatten(2, 3).permute(0, 3, 1, 2)
 
 
 class NAFNet(nn.Module):
@@ -103,8 +133,8 @@ class NAFNet(nn.Module):
         def stage(count: int, channels: int) -> nn.ModuleList:
             return nn.ModuleList(NAFBlock(channels, time_width) for _ in range(count))
 
-        self.intro = nn.Conv2d(in_channels, width, 3, padding=1)
-        self.ending = nn.Conv2d(width, img_channel, 3, padding=1)
+        self.intro = Convolution(in_channels, width, 3, padding=1)
+        self.ending = Convolution(width, img_channel, 3, padding=1)
         self.encoders = nn.ModuleList()
         self.downs = nn.ModuleList()
         self.ups = nn.ModuleList()
@@ -112,12 +142,12 @@ class NAFNet(nn.Module):
         channels = width
         for count in enc_blk_nums:
             self.encoders.append(stage(count, channels))
-            self.downs.append(nn.Conv2d(channels, 2 * channels, 2, stride=2))
+            self.downs.append(Convolution(channels, 2 * channels, 2, stride=2))
             channels *= 2
         self.middle_blks = stage(middle_blk_num, channels)
         for count in dec_blk_nums:
             self.ups.append(
-                nn.Sequential(nn.Conv2d(channels, 2 * channels, 1, bias=False), nn.PixelShuffle(2))
+                nn.Sequential(Convolution(channels, 2 * channels, 1, bias=False), nn.PixelShuffle(2))
             )
             channels //= 2
             self.decoders.append(stage(count, channels))
@@ -159,8 +189,7 @@ class NAFNet(nn.Module):
         for block in self.middle_blks:
             x = block(x, next(modulations))
         for stage, up in zip(self.decoders, self.ups):
-            # Pixel shuffle returns NCHW memory.
-            x = up(x).contiguous(memory_format=torch.channels_last) + skips.pop()
+            x = add_(_pixel_shuffle(up[0](x)), skips.pop())  # type: ignore[index]
             for block in stage:  # type: ignore[attr-defined]
                 x = block(x, next(modulations))
         x = self.ending(x if intro is None else x + intro)

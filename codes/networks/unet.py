@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from .layers import (
     Context,
+    Convolution,
     Embedding,
     LinearAttention,
     ResBlock,
@@ -58,7 +59,7 @@ class UNet(nn.Module):
                 return Residual(width, SpatialTransformer(width, context_dim))
             return Residual(width, LinearAttention(width))
 
-        self.init_conv = nn.Conv2d(in_channels, nf, 7, padding=3, bias=False)
+        self.init_conv = Convolution(in_channels, nf, 7, padding=3, bias=False)
         self.time_mlp = nn.Sequential(
             nn.Identity(), nn.Linear(nf, time_width), nn.GELU(), nn.Linear(time_width, time_width)
         )
@@ -104,7 +105,7 @@ class UNet(nn.Module):
         )
         self.mid_block2 = ResBlock(middle, middle, time_width)
         self.final_res_block = ResBlock(2 * nf, nf, time_width)
-        self.final_conv = nn.Conv2d(nf, out_nc, 3, padding=1)
+        self.final_conv = Convolution(nf, out_nc, 3, padding=1)
 
     # Pieces that do not depend on the images' pixels.
 
@@ -183,24 +184,22 @@ class UNet(nn.Module):
         if self.downsample is not None:
             x = self.downsample(x)
         for block0, block1, attn, down in self.downs:  # type: ignore[misc]
-            x = block0(x, next(modulations))
+            x = block0([x], next(modulations))
             skips.append(x)
-            x = attend(attn, block1(x, next(modulations)))
+            x = attend(attn, block1([x], next(modulations)))
             skips.append(x)
             x = down(x)
-        x = self.mid_block1(x, next(modulations))
+        x = self.mid_block1([x], next(modulations))
         x = attend(self.mid_attn, x)
-        x = self.mid_block2(x, next(modulations))
+        x = self.mid_block2([x], next(modulations))
         for block0, block1, attn, up in self.ups:  # type: ignore[misc]
-            x = torch.cat([x, skips.pop()], dim=1)
-            x = block0(x, next(modulations))
-            x = torch.cat([x, skips.pop()], dim=1)
-            x = attend(attn, block1(x, next(modulations)))
+            x = block0([x, skips.pop()], next(modulations))
+            x = block1([x, skips.pop()], next(modulations))
+            x = attend(attn, x)
             x = up(x)
         if self.upsample is not None:
             x = self.upsample(x)
-        x = torch.cat([x, skips.pop()], dim=1)
-        x = self.final_res_block(x, next(modulations))
+        x = self.final_res_block([x, skips.pop()], next(modulations))
         x = self.final_conv(x)
         return x
 

@@ -1,7 +1,7 @@
 """The published graph of the networks, as a yardstick for ours: same weights, same results, more work.
 
-NCHW memory, channel norms from mean and variance, attention by einsum with explicit softmax matrices, embeddings
-computed in every call. Written as functions of one of our networks, whose parameters they use.
+NCHW memory, channel norms from mean and variance, attention by einsum with explicit softmax matrices,
+embeddings computed in every call. Written as functions of one of our networks, whose parameters they use.
 """
 
 import math
@@ -33,7 +33,7 @@ def evaluate(
     text_context: Tensor | None = None,
     image_context: Tensor | None = None,
 ) -> Tensor:
-    """One evaluation; put the network into torch.contiguous_format first to have the published memory layout."""
+    """One evaluation; for the published memory layout put the network into torch.contiguous_format first."""
     if isinstance(network, UNet):
         return _unet(network, x, mu, time, text_context, image_context)
     if isinstance(network, NAFNet):

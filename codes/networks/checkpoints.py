@@ -1,12 +1,12 @@
 """Weights from files: .pth, .pt and .safetensors, as the published projects write them and as we do.
 
-Loading is strict and runs no code from the file. A file is recognised by its keys; a .safetensors file written by
-`save_checkpoint` also carries its architecture, what it predicts and its SDE, and is enough to run by itself.
+Loading is strict and runs no code from the file. A file is recognised by its keys; a .safetensors file
+written by `save_checkpoint` also carries its architecture, what it predicts and its SDE, and is enough to run
+by itself.
 """
 
 import json
 import logging
-import os
 import pickle
 import zipfile
 from collections.abc import Mapping
@@ -134,8 +134,8 @@ def _read_pickle(file: Path) -> Any:
             "",
         )
         raise CheckpointError(
-            f"{file}: refused. It holds more than tensors and plain values, and reading the rest would run code from "
-            f"the file; save its state_dict alone, or as .safetensors. {reason}".rstrip()
+            f"{file}: refused. It holds more than tensors and plain values, and reading the rest would run "
+            f"code from the file; save its state_dict alone, or as .safetensors. {reason}".rstrip()
         ) from None
     except (RuntimeError, EOFError, zipfile.BadZipFile, KeyError, ValueError) as error:
         raise CheckpointError(f"{file}: not a readable torch file ({str(error).splitlines()[0]})") from None
@@ -189,8 +189,8 @@ def _without_duplicates(file: Path, state: State) -> State:
 def identify(state: Mapping[str, Tensor]) -> Architecture | None:
     """The architecture that a state dict's keys and shapes belong to; None if it is none of ours.
 
-    What leaves no trace in the shapes is taken to be as published: the NAFNet variants `refusion` and `latent` have
-    the same keys, and CLIP's heads are 64 wide.
+    What leaves no trace in the shapes is taken to be as published: the NAFNet variants `refusion` and
+    `latent` have the same keys, and CLIP's heads are 64 wide.
     """
     try:
         if "visual_control.class_embedding" in state:
@@ -362,8 +362,8 @@ def load_network(
 ) -> tuple[nn.Module, Metadata]:
     """The network of a file with its weights, and what is known about it.
 
-    Without `which_model_G` the file decides: by its metadata, else by its keys. With it (an option file's choice),
-    a file that is something else is an error that says what it is.
+    Without `which_model_G` the file decides: by its metadata, else by its keys. With it (an option file's
+    choice), a file that is something else is an error that says what it is.
     """
     wanted = None if which_model_G is None else architecture(which_model_G, setting or {}, variant)
     checkpoint = read_checkpoint(path, wanted)
@@ -387,7 +387,7 @@ def load_network(
 
 
 def _check_choice(checkpoint: Checkpoint, wanted: Architecture, found: Architecture) -> None:
-    """Keys alone cannot tell every variant: where they do not, only a recorded choice is held against the options."""
+    """Keys cannot tell every variant: those that have the same are told apart only by recorded metadata."""
     with torch.device("meta"):
         fits = not _compare(build(wanted), checkpoint.state)
     same = (wanted.which_model_G, wanted.variant) == (found.which_model_G, found.variant)
@@ -419,7 +419,7 @@ def metadata_of(checkpoint: Checkpoint) -> Metadata | None:
 
 
 def published_sde(choice: Architecture) -> SDESettings | None:
-    """The SDE that the published checkpoints of an architecture were trained with, where there is only one."""
+    """The SDE that the published checkpoints of an architecture were trained with, if it is always the same."""
     by_variant = {
         ("ConditionalUNet", "daclip"): SDESettings(50, convention="daclip"),
         ("ConditionalUNet", "wild-ir"): SDESettings(50, convention="daclip"),
@@ -467,7 +467,7 @@ def save_checkpoint(
     safetensors.torch.save_file(
         {key: value.detach().to("cpu").contiguous().clone() for key, value in state.items()}, partial, header
     )
-    os.replace(partial, file)
+    partial.replace(file)
 
 
 # Published files.
@@ -492,7 +492,7 @@ PUBLISHED = {
 def missing_file_message(path: Path, wanted: Architecture | None = None) -> str:
     what = "a weight file" if wanted is None else PUBLISHED[(wanted.which_model_G, wanted.variant)]
     return (
-        f"{path}: no such file. This is {what}. It comes from the authors' project page and is not downloaded "
-        "automatically: see pretrained/README.md for the list of published files, put it into pretrained/ and give "
-        "its path (path.pretrain_model_G, or path.daclip for the DA-CLIP encoder)"
+        f"{path}: no such file. This should be {what}. It comes from its authors and is not downloaded: see "
+        "pretrained/README.md for the published files, put it into pretrained/ and give its path "
+        "(path.pretrain_model_G, or path.daclip for DA-CLIP's encoder)"
     )

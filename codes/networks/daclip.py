@@ -1,8 +1,9 @@
 """DA-CLIP on stock open_clip: what is in an image, and how it is degraded.
 
 A frozen CLIP and a controller, which is a copy of its image tower. The controller's output describes the
-degradation; its hidden states, passed through one linear layer each, steer the image tower towards the features of
-the clean image. The U-Net gets both: text_context = degradation features, image_context = image features.
+degradation; its hidden states, passed through one linear layer each, steer the image tower towards the
+features of the clean image. The U-Net gets both: text_context = degradation features, image_context = image
+features.
 """
 
 import copy
@@ -155,14 +156,14 @@ class DaCLIP(nn.Module):
         tokenizer = SimpleTokenizer(context_length=self.clip.context_length)
         if self.clip.vocab_size < tokenizer.vocab_size:
             raise ValueError(
-                f"DaCLIP: words need a vocabulary of {tokenizer.vocab_size} tokens, this one has {self.clip.vocab_size}"
+                f"DaCLIP: words need {tokenizer.vocab_size} tokens, this vocabulary has {self.clip.vocab_size}"
             )
         ids: Tensor = tokenizer(list(words))
         return ids.to(self.logit_scale.device)
 
     @torch.no_grad()
     def describe(self, image: Tensor, words: Sequence[str] = DEGRADATIONS) -> list[dict[str, float]]:
-        """Probabilities of the degradations, one dict per image; images (3,H,W) or (B,3,H,W), RGB in [0,1]."""
+        """Probabilities of the degradations, one dict per image; (3,H,W) or (B,3,H,W), RGB in [0,1]."""
         degradation = self.controlled(self.preprocess(image), normalize=True).degradation
         text = self.encode_text(self.tokenize(words), normalize=True)
         probabilities = (100.0 * degradation @ text.t()).softmax(dim=-1)
@@ -183,7 +184,7 @@ def _pool(tower: Any, x: Tensor) -> Tensor:
 
 
 def clip_transform(images: Tensor, size: int) -> Tensor:
-    """The published preprocessing, step by step as there: 8 bit, shorter side to `size`, centre crop, normalise.
+    """The published preprocessing: 8 bit, shorter side to `size`, centre crop, normalise.
 
     Goes through PIL, whose bicubic resize is what the towers were trained with.
     """

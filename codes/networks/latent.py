@@ -74,7 +74,7 @@ class LatentUNet(nn.Module):
         self.final_conv = Convolution(ch, out_ch, 3, padding=1)
 
     def encode(self, x: Tensor) -> tuple[Tensor, Skips]:
-        """(B, in_ch, H, W) -> latent (B, embed_dim, ~H / 2^(depth-1), ~W / 2^(depth-1)) and what decode needs."""
+        """(B, in_ch, H, W) -> (B, embed_dim, padded H / 2^(depth-1), padded W / 2^(depth-1)) and for decode."""
         check_images(x, None, self.in_channels)
         size = (x.shape[-2], x.shape[-1])
         x = self.init_conv(reflect_pad(x, 2**self.depth).contiguous(memory_format=torch.channels_last))

@@ -1,8 +1,8 @@
 """Blocks that the networks share.
 
-Images run through the networks in channels_last memory, so a (B,C,H,W) tensor is also, without a copy, a (B,H*W,C)
-matrix of tokens: layer norms, 1x1 convolutions and attention work on that view. Parameter names are those of the
-published checkpoints.
+Images run through the networks in channels_last memory, so a (B,C,H,W) tensor is also, without a copy, a
+(B,H*W,C) matrix of tokens: layer norms, 1x1 convolutions and attention work on that view. Parameter names are
+those of the published checkpoints.
 """
 
 import math
@@ -18,8 +18,9 @@ Time = int | float | Tensor
 
 NORM_EPS = 1e-5  # Differs from the published code, which uses 1e-3 in every dtype but float32.
 HEADS, HEAD_WIDTH = 4, 32  # of linear attention, whatever its width
-# Without gradients, image-sized tensors beyond this size are made piece by piece (256x256 pixels of 64 channels are
-# 16 MB): fresh memory costs more than the arithmetic on it, and pieces reuse memory that is in the cache already.
+# Without gradients, image-sized tensors beyond this size are made piece by piece (256x256 pixels of 64
+# channels are 16 MB): fresh memory costs more than the arithmetic on it, and pieces reuse memory that is in
+# the cache already.
 PIECE_BYTES = 4 << 20
 CHUNK_TOKENS = 4096  # the same for linear attention, in pixels
 
@@ -42,7 +43,7 @@ class Embedding(NamedTuple):
 
 
 def time_tensor(time: Time, like: Tensor) -> Tensor:
-    """A time as a 1-D tensor; a Python number goes straight to the dtype of `like`, without a float32 in between."""
+    """A time as a 1-D tensor; a Python number goes straight to the dtype of `like`."""
     if isinstance(time, Tensor):
         if time.dim() > 1:
             raise ValueError(
@@ -78,7 +79,7 @@ def check_batch(name: str, tensor: Tensor | None, batch: int) -> None:
 
 
 def reflect_pad(x: Tensor, multiple: int) -> Tensor:
-    """Pad right and bottom by reflection to a multiple; sides too short for one reflection are reflected repeatedly."""
+    """Pad right and bottom by reflection to a multiple; short sides are reflected repeatedly."""
     height, width = x.shape[-2:]
     bottom, right = -height % multiple, -width % multiple
     if not (bottom or right):
@@ -91,7 +92,7 @@ def reflect_pad(x: Tensor, multiple: int) -> Tensor:
 
 
 def _bounce(side: int, length: int, device: torch.device) -> Tensor:
-    """0 1 2 1 0 1 ...: positions of a reflection that repeats as often as needed; a single pixel is repeated."""
+    """0 1 2 1 0 1 ...: positions of a reflection that repeats as often as needed."""
     period = max(2 * (side - 1), 1)
     position = torch.arange(length, device=device) % period
     return torch.minimum(position, period - position) if side > 1 else torch.zeros_like(position)
@@ -113,7 +114,7 @@ def image(y: Tensor, like: Tensor) -> Tensor:
 
 
 def stripes(x: Tensor, width: int) -> list[tuple[int, int]]:
-    """Rows (from, to) of the pieces that an image of `width` channels is worked on in; one piece when training."""
+    """Rows (from, to) of the pieces that `width` channels are worked on in; with gradients one piece."""
     height, columns = x.shape[-2:]
     rows = max(PIECE_BYTES // (x.element_size() * width * columns), 16)
     if torch.is_grad_enabled() or 2 * rows > height:
@@ -131,13 +132,13 @@ def silu_(x: Tensor) -> Tensor:
 
 
 def modulate_(x: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
-    """x * (1 + scale) + shift; written into `x`, which must be nobody else's, where no gradient is recorded."""
+    """x * (1 + scale) + shift; written into `x` where no gradient is recorded."""
     scale, shift = scale.to(x.dtype)[:, :, None, None], shift.to(x.dtype)[:, :, None, None]
     return torch.addcmul(shift, x, 1 + scale, out=None if torch.is_grad_enabled() else x)
 
 
 def add_by_chunks_(y: Tensor, function: Callable[[Tensor], Tensor], chunk: int) -> Tensor:
-    """y + function(y) of tokens that do not depend on each other; written into `y` where no gradient is recorded."""
+    """y + function(y), tokens being independent; written into `y` where no gradient is recorded."""
     parts = y.split(chunk, dim=1)
     results = [add_(part, function(part)) for part in parts]
     return y if results[0] is parts[0] else torch.cat(results, dim=1)
@@ -149,8 +150,8 @@ def add_by_chunks_(y: Tensor, function: Callable[[Tensor], Tensor], chunk: int) 
 class Convolution(nn.Conv2d):
     """nn.Conv2d that keeps its weights in the CPU library's own layout as long as nobody changes them.
 
-    Otherwise they are rearranged in every call, which at 128x128 pixels takes a tenth (U-Net) to a fifth (NAFNet) of
-    the time. Nothing of this is saved, copied or seen from outside.
+    Otherwise they are rearranged in every call, which at 128x128 pixels takes a tenth (U-Net) to a fifth
+    (NAFNet) of the time. Nothing of this is saved, copied or seen from outside.
     """
 
     _packed: tuple[tuple[object, ...], Tensor] | None = None
@@ -168,7 +169,12 @@ class Convolution(nn.Conv2d):
 
     def _pack(self, x: Tensor) -> Tensor:
         return torch._C._nn.mkldnn_reorder_conv2d_weight(
-            self.weight.detach().to_mkldnn(), self.padding, self.stride, self.dilation, self.groups, list(x.shape)
+            self.weight.detach().to_mkldnn(),
+            self.padding,
+            self.stride,
+            self.dilation,
+            self.groups,
+            list(x.shape),
         )
 
     def __getstate__(self) -> dict[str, object]:
@@ -210,7 +216,7 @@ class Projection(nn.Module):
 
 
 class ResBlock(nn.Module):
-    """Two convolutions; the time scales and shifts the result of the first one (`time_width` None: no time)."""
+    """Two convolutions; the time, if any, scales and shifts the result of the first one."""
 
     def __init__(self, width_in: int, width_out: int, time_width: int | None = None) -> None:
         super().__init__()
@@ -233,7 +239,10 @@ class ResBlock(nn.Module):
             return self._convolve(_concatenated(inputs), modulation, slice(None))
         height = x.shape[-2]
         out = torch.empty(
-            (len(x), self.width_out, *x.shape[-2:]), memory_format=torch.channels_last, dtype=x.dtype, device=x.device
+            (len(x), self.width_out, *x.shape[-2:]),
+            memory_format=torch.channels_last,
+            dtype=x.dtype,
+            device=x.device,
         )
         for n in range(len(x)):
             own = modulation if modulation is None or len(modulation) == 1 else modulation[n : n + 1]
@@ -267,11 +276,12 @@ def _concatenated(inputs: Sequence[Tensor]) -> Tensor:
 
 
 class LinearAttention(nn.Module):
-    """Attention that is linear in the number of pixels N: softmax of q over the channels of a head, of k over pixels.
+    """Attention linear in the number of pixels N: softmax of q over the channels of a head, of k over pixels.
 
-    o_n = sum_m q_n . k_m v_m / N, then a 1x1 convolution and a channel norm. The sum over m is a small matrix per
-    head, which is multiplied into the weights of that convolution: o itself never exists. k's softmax is taken with
-    a running maximum, so that q, k and v exist for one chunk of pixels at a time (4 GB less at 1024x1024).
+    o_n = sum_m q_n . k_m v_m / N, then a 1x1 convolution and a channel norm. The sum over m is a small matrix
+    per head, which is multiplied into the weights of that convolution: o itself never exists. k's softmax is
+    taken with a running maximum, so that q, k and v exist for one chunk of pixels at a time (4 GB less at
+    1024x1024).
     """
 
     def __init__(self, width: int) -> None:
@@ -296,7 +306,7 @@ class LinearAttention(nn.Module):
             return image(add_by_chunks_(y, attend, CHUNK_TOKENS), x)
 
     def _mixing(self, parts: tuple[Tensor, ...], norm: ChannelNorm, weight: Tensor) -> Tensor:
-        """(B, heads * d, width): sum over pixels of softmax(k) v, times the output convolution and the scale of q."""
+        """(B, heads * d, width): sum of softmax(k) v over pixels, times output weights and the scale of q."""
         top = total = product = torch.zeros((), device=weight.device, dtype=weight.dtype)
         for number, part in enumerate(parts):
             k, v = F.linear(norm.on_tokens(part.to(weight.dtype)), weight).chunk(2, dim=-1)
@@ -389,7 +399,8 @@ class GatedLinear(nn.Module):
 class FeedForward(nn.Module):
     def __init__(self, width: int) -> None:
         super().__init__()
-        # The identity stands where the published block has a dropout of 0: it keeps the index of the last layer.
+        # The identity stands where the published block has a dropout of 0: it keeps the index of the last
+        # layer.
         self.net = nn.Sequential(GatedLinear(width, 4 * width), nn.Identity(), nn.Linear(4 * width, width))
 
     def forward(self, y: Tensor) -> Tensor:
@@ -476,8 +487,8 @@ def downsample(width_in: int, width_out: int, last: bool) -> nn.Conv2d:
 class Upsample(nn.Sequential):
     """Nearest neighbour x2, then a 3x3 convolution with bias (key `1`), at 4/9 of the multiplications.
 
-    Pixel (2h+a, 2w+b) of the result sees only 2x2 pixels of the small image: those at h+a-1, h+a and w+b-1, w+b. Its
-    kernel is the 3x3 one with the rows and columns summed that meet the same pixel.
+    Pixel (2h+a, 2w+b) of the result sees only 2x2 pixels of the small image: those at h+a-1, h+a and w+b-1,
+    w+b. Its kernel is the 3x3 one with the rows and columns summed that meet the same pixel.
     """
 
     def __init__(self, width_in: int, width_out: int) -> None:

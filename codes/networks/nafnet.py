@@ -121,7 +121,7 @@ class NAFNet(nn.Module):
             raise ValueError(f"width: expected an even number of at least 4, got {width}")
         if len(enc_blk_nums) != len(dec_blk_nums):
             raise ValueError(
-                f"dec_blk_nums: expected as many stages as enc_blk_nums, {len(enc_blk_nums)}, got {len(dec_blk_nums)}"
+                f"dec_blk_nums: expected {len(enc_blk_nums)} stages like enc_blk_nums, got {len(dec_blk_nums)}"
             )
         self.in_channels, self.width, self.stages = in_channels, width, len(enc_blk_nums)
         self.intro_residual = intro_residual

@@ -1,7 +1,7 @@
-"""The U-Nets: DA-CLIP, wild-ir, IR-SDE, latent dehazing and denoising-sde, one skeleton with different choices.
+"""The U-Nets of DA-CLIP, wild-ir, IR-SDE, latent dehazing and denoising-sde: one skeleton, five choices.
 
-All predict the noise of `x` at time t, given the degraded image `mu` (except the denoising one). The constructors
-take the `setting` of the published option files.
+All predict the noise of `x` at time t, given the degraded image `mu` (except the denoising one). The
+constructors take the `setting` of the published option files.
 """
 
 from collections.abc import Iterator, Sequence
@@ -30,7 +30,7 @@ from .layers import (
 
 
 class UNet(nn.Module):
-    """The skeleton: level i has width w_i and goes down to w_{i+1}; two blocks and one attention per level."""
+    """The skeleton: level i goes from width w_i down to w_{i+1}; two blocks and one attention per level."""
 
     def __init__(
         self,

@@ -48,7 +48,7 @@ def cases(reference: Path) -> Iterator[Case]:
 
 
 def architecture_of(manifest: Mapping[str, Any]) -> Architecture:
-    """The network that a manifest's constructor arguments belong to; its source tells variants of one name apart."""
+    """The network of a manifest's `config`; its source tells variants of one name apart."""
     config, official = manifest["config"], manifest.get("official", manifest.get("option_file", ""))
     if "vision_cfg" in config:
         return architecture("DaCLIP", config)

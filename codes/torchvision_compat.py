@@ -30,8 +30,8 @@ def ensure_torchvision() -> torch.library.Library | None:
     except RuntimeError as error:
         if "torchvision::nms" not in str(error):
             raise
-    library = torch.library.Library("torchvision", "DEF")
+    library = torch.library.Library("torchvision", "DEF")  # type: ignore[no-untyped-call]
     for schema in _MISSING_SCHEMAS:
-        library.define(schema)
+        library.define(schema)  # type: ignore[no-untyped-call]
     importlib.import_module("torchvision")
     return library

@@ -1,0 +1,156 @@
+"""Time grids: where the network is evaluated.
+
+A grid for N evaluations has N + 1 points, from the start (t = T, or lambda_min) to t = 0; the network sees all but
+the last. Points are exact: alpha and sigma come from one Theta. Where lambda is infinite at t = 0 (convention
+'irsde'), grids in lambda are laid out towards a finite end instead; the last step still leads to t = 0.
+
+A grid is a function `(sde, start, nfe, solver, tau) -> list of points between start and end`.
+"""
+
+import math
+from collections.abc import Callable
+from itertools import pairwise
+
+import numpy as np
+
+from ..choices import check_choice
+from ..sde import Array, MeanRevertingSDE, Point
+from .options import Solver
+
+Interior = Callable[[MeanRevertingSDE, Point, int, Solver, float], list[Point]]
+
+# The grids of the study for 2 to 4 evaluations, as shares of the lambda range. They were optimised for sigma_inf
+# 50/255 and the cosine schedule (lambda from -3.669 to 6.111): 0.51 | -0.29, 2.33 | -0.48, 1.33, 3.25.
+_LAMBDA_RANGE = (-3.6690643266615, 6.1114351703282)
+_OPTIMISED = {2: (0.51,), 3: (-0.29, 2.33), 4: (-0.48, 1.33, 3.25)}
+
+
+def make_grid(sde: MeanRevertingSDE, solver: Solver, *, default: str, tau: float) -> tuple[Point, ...]:
+    """The N + 1 points of the solver's time_schedule (`default` where it names none)."""
+    schedule = default if solver.time_schedule is None else solver.time_schedule
+    nfe = solver.num_sample_steps
+    if not isinstance(schedule, str):
+        points = tuple(sde.point(t) for t in schedule)
+    else:
+        if schedule == "auto":
+            schedule = "optimised" if nfe in _OPTIMISED else "sinh"
+        check_choice("time_schedule", schedule, GRIDS)
+        lambda_T = float(sde.lambda_(sde.T))
+        start = sde.point_from_lambda(solver.start_lambda) if solver.start_lambda > lambda_T else sde.point(sde.T)
+        points = (*GRIDS[schedule](sde, start, nfe, solver, tau), sde.point(0.0))
+    check_monotone(points, schedule if isinstance(schedule, str) else "as given")
+    return points
+
+
+def check_monotone(points: tuple[Point, ...], name: str) -> None:
+    """Raise unless time falls and lambda rises from point to point, within the schedule."""
+    for s, t in pairwise(points):
+        if not (t.t < s.t and t.lambda_ > s.lambda_):
+            raise ValueError(
+                f"time_schedule {name!r} with {len(points) - 1} steps is not monotone: t = {s.t:g} is followed by "
+                f"t = {t.t:g}"
+            )
+    if points[-1].t < 0:
+        raise ValueError(f"time_schedule {name!r} leaves the schedule at t = {points[-1].t:g}")
+
+
+def _linspace(sde: MeanRevertingSDE, start: Point, nfe: int, solver: Solver, tau: float) -> list[Point]:
+    """Uniform in t. Hits the integers, where the networks were trained, when nfe divides T."""
+    times = np.linspace(start.t, 0.0, nfe + 1)
+    return [start, *(sde.point(t) for t in times[1:-1])]
+
+
+def _leading(sde: MeanRevertingSDE, start: Point, nfe: int, solver: Solver, tau: float) -> list[Point]:
+    """Whole strides counted from the end, the last evaluation at timestep_offset (at least 1).
+
+    Differs from the published code, whose grid ends on t = 0 twice when the offset is 0 and counts one step more.
+    """
+    stride = int(start.t) // nfe
+    last = max(solver.timestep_offset, 1.0)
+    return [sde.point(last + i * stride) for i in reversed(range(nfe))]
+
+
+def _trailing(sde: MeanRevertingSDE, start: Point, nfe: int, solver: Solver, tau: float) -> list[Point]:
+    """Whole strides counted from the start.
+
+    Differs from the published code, whose grid stops above t = 0 and so returns a noisy image; with the missing last
+    step it is the uniform grid.
+    """
+    return _linspace(sde, start, nfe, solver, tau)
+
+
+def _karras_t(sde: MeanRevertingSDE, start: Point, nfe: int, solver: Solver, tau: float) -> list[Point]:
+    """Uniform in t^(1/rho) from the start to t = 1, then to 0.
+
+    Differs from the published code, which stops at t = 1.
+    """
+    ramp = np.linspace(start.t ** (1 / solver.rho), 1.0, nfe)
+    return [start, *(sde.point(t) for t in ramp[1:] ** solver.rho)]
+
+
+def _in_lambda(
+    sde: MeanRevertingSDE, start: Point, nfe: int, spread: Callable[[float, float, int], Array]
+) -> list[Point]:
+    """The first nfe points of `spread(lambda_start, lambda_end, nfe)`; the end itself is the caller's t = 0."""
+    return [
+        start,
+        *(sde.point_from_lambda(value) for value in spread(start.lambda_, sde.lambda_end, nfe)[1:-1]),
+    ]
+
+
+def _linear_lambda(sde: MeanRevertingSDE, start: Point, nfe: int, solver: Solver, tau: float) -> list[Point]:
+    """Uniform in lambda: the paper's choice. From 20 evaluations on some are at t < 1, below the training range."""
+    return _in_lambda(sde, start, nfe, lambda low, high, n: np.linspace(low, high, n + 1))
+
+
+def _karras_n(sde: MeanRevertingSDE, start: Point, nfe: int, solver: Solver, tau: float) -> list[Point]:
+    """Uniform in (sigma/alpha)^(1/rho): Karras et al. (2022), Eq. (5)."""
+
+    def spread(low: float, high: float, n: int) -> Array:
+        ramp = np.linspace(math.exp(-low / solver.rho), math.exp(-high / solver.rho), n + 1)
+        return -solver.rho * np.log(ramp)
+
+    return _in_lambda(sde, start, nfe, spread)
+
+
+def _sinh(sde: MeanRevertingSDE, start: Point, nfe: int, solver: Solver, tau: float) -> list[Point]:
+    """lambda = c + w sinh(.), dense around c, where the details of an image are decided; no evaluation below t = 1.
+
+    The constants come from minimising a network-free surrogate error; they hold for tau < 1 and tau = 1.
+    """
+    if tau < 1:
+        centre, width = min(max(0.5 * nfe - 0.5, 1.0), 3.5), 2.8
+    else:
+        centre, width = 3.5, 2.0
+
+    def spread(low: float, high: float, n: int) -> Array:
+        ends = math.asinh((low - centre) / width), math.asinh((high - centre) / width)
+        return centre + width * np.sinh(np.linspace(*ends, n + 1))
+
+    points = _in_lambda(sde, start, nfe, spread)
+    lambda_1 = float(sde.lambda_(1.0))
+    if points[-1].lambda_ <= lambda_1 or nfe == 1:
+        return points
+    lambdas = spread(start.lambda_, lambda_1, nfe - 1)
+    return [start, *(sde.point_from_lambda(value) for value in lambdas[1:-1]), sde.point(1.0)]
+
+
+def _optimised(sde: MeanRevertingSDE, start: Point, nfe: int, solver: Solver, tau: float) -> list[Point]:
+    """The study's optimised grids for 2 to 4 evaluations, stretched to the lambda range of this schedule."""
+    if nfe not in _OPTIMISED:
+        raise ValueError(f"time_schedule 'optimised' has grids for 2, 3 and 4 steps, got {nfe}; use 'sinh'")
+    low, high = _LAMBDA_RANGE
+    shares = (np.asarray([low, *_OPTIMISED[nfe], high]) - low) / (high - low)
+    return _in_lambda(sde, start, nfe, lambda first, last, n: first + (last - first) * shares)
+
+
+GRIDS: dict[str, Interior] = {
+    "linear-lambda": _linear_lambda,
+    "linspace": _linspace,
+    "leading": _leading,
+    "trailing": _trailing,
+    "karras-n": _karras_n,
+    "karras-t": _karras_t,
+    "sinh": _sinh,
+    "optimised": _optimised,
+}

@@ -1,0 +1,201 @@
+"""The one sampling loop."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from ..choices import check_choice
+from ..prediction import PREDICTIONS, convert
+from ..sde import MeanRevertingSDE
+from .options import Solver
+from .plan import Plan, Threshold
+from .registry import make_plan
+
+# network(x, mu, t): the prediction for the states x, with the degraded images mu, at the time t.
+Network = Callable[[Tensor, Tensor, float], Tensor]
+Noise = Sequence[Tensor] | Tensor
+
+
+class NonFiniteError(ArithmeticError):
+    """The state became NaN or infinite; `step` counts from 1, `images` are positions in the batch."""
+
+    def __init__(self, step: int, steps: int, t: float, images: tuple[int, ...]) -> None:
+        self.step, self.t, self.images = step, t, images
+        which = ", ".join(map(str, images))
+        super().__init__(
+            f"the state is not finite after step {step} of {steps} (network evaluated at t = {t:g}), "
+            f"image {which} of the batch"
+        )
+
+
+@dataclass(frozen=True)
+class StepInfo:
+    """What a callback is told after each step."""
+
+    step: int  # from 1
+    steps: int
+    t: float  # where the network was evaluated
+    x: Tensor  # the state after the step
+    prediction: Tensor  # the newest prediction, in the plan's parameterization
+
+
+@dataclass(frozen=True)
+class SampleOutput:
+    """A restored batch and how it came about."""
+
+    sample: Tensor
+    nfe: int  # network calls, counted
+    times: tuple[float, ...]  # of the network calls
+    states: tuple[Tensor, ...] = ()  # on request: the start and the state after each step
+    predictions: tuple[Tensor, ...] = ()  # on request: in the plan's parameterization
+
+
+@torch.no_grad()
+def sample(
+    network: Network,
+    sde: MeanRevertingSDE,
+    mu: Tensor,
+    solver: Solver | Plan,
+    *,
+    fit_target: str | None = None,
+    generator: torch.Generator | Sequence[torch.Generator] | None = None,
+    noise: Noise | None = None,
+    x_init: Tensor | None = None,
+    callback: Callable[[StepInfo], None] | None = None,
+    return_trajectory: bool = False,
+) -> SampleOutput:
+    """Restore the images `mu` (B, ...) by running the reverse process with any network.
+
+    network      any callable (x, mu, t) -> prediction, of the kind `fit_target`; t is a float in [0, T]
+    solver       a `Solver`, or a plan made from one by `make_plan`
+    fit_target   'noise', 'data', 'velocity' or 'score'; the solver's own when it has one
+    generator    one for the batch, or one per image: then a batch gives the same images as one by one
+    noise        recorded noise instead: the k-th tensor is the k-th draw (the first is the start, if x_init is None)
+    x_init       the start state; mu + sigma_inf z otherwise
+    callback     called after each step
+
+    dtype and device are those of mu. States and conversions are in float32 or better also where mu and the network
+    are in half precision: near t = T a prediction is divided by alpha = 0.005. The sample is not clipped.
+    """
+    plan = solver if isinstance(solver, Plan) else make_plan(sde, solver)
+    if replace(plan.sde, interpolation=sde.interpolation) != sde:
+        raise ValueError(f"the plan was made for another schedule: {plan.sde}, not {sde}")
+    target = fit_target or (solver.fit_target if isinstance(solver, Solver) else None)
+    if target is None:
+        raise ValueError(f"fit_target is missing: say what the network predicts (choices: {', '.join(PREDICTIONS)})")
+    check_choice("fit_target", target, PREDICTIONS)
+    if not mu.is_floating_point():
+        raise ValueError(f"mu must be a floating-point image in [0, 1], got dtype {mu.dtype}")
+    dtype = torch.promote_types(mu.dtype, torch.float32)
+    mean = mu.to(dtype)
+    draw = _noise_source(mean, generator, noise)
+
+    if x_init is None:
+        x = mean + plan.start_sigma * draw()
+    else:
+        _check_like("x_init", x_init, mu)
+        x = x_init.to(dtype)
+    states, predictions = [x], []
+    history: tuple[Tensor, ...] = ()
+    nfe, depth = 0, plan.depth
+    before = x  # the state one step earlier
+    z: Tensor | None = None  # and the noise of that step
+    for i, step in enumerate(plan.steps, start=1):
+        y = network(x.to(mu.dtype), mu, step.point.t)
+        nfe += 1
+        _check_like("the network's prediction", y, mu)
+        m = convert(
+            y.to(dtype),
+            x,
+            mean,
+            step.point,
+            source=target,
+            target=plan.parameterization,
+            sigma_inf=plan.sde.sigma_inf,
+        )
+        if plan.threshold is not None:
+            m = _threshold(m, plan.threshold)
+        if plan.clamp is not None:
+            m = m.clamp(*plan.clamp)
+        history = (m, *history)[:depth]
+        if step.correct is not None:
+            fresh = draw() if step.correct.d else None
+            x = step.correct(before, mean, history, fresh, z)
+        if step.advance is not None:
+            before = x
+            z_prev, z = z, draw() if step.advance.d else None
+            x = step.advance(x, mean, history, z, z_prev)
+        if not torch.isfinite(x.sum()):
+            _raise_if_not_finite(x, i, plan.nfe, step.point.t)
+        if return_trajectory:
+            states.append(x)
+            predictions.append(m)
+        if callback is not None:
+            callback(StepInfo(i, plan.nfe, step.point.t, x, m))
+    trajectory = (tuple(states), tuple(predictions)) if return_trajectory else ((), ())
+    return SampleOutput(x.to(mu.dtype), nfe, plan.times, *trajectory)
+
+
+def _noise_source(
+    like: Tensor, generator: torch.Generator | Sequence[torch.Generator] | None, noise: Noise | None
+) -> Callable[[], Tensor]:
+    """A function that gives the next standard normal tensor shaped like `like`."""
+    if noise is not None:
+        if generator is not None:
+            raise ValueError("give generator or noise, not both")
+        recorded = iter(list(noise))
+
+        def replay() -> Tensor:
+            z = next(recorded, None)
+            if z is None:
+                raise ValueError(f"the recorded noise has {len(noise)} draws, the run needs more")
+            _check_like("recorded noise", z, like)
+            return z.to(like.dtype)
+
+        return replay
+    if generator is None:
+
+        def refuse() -> Tensor:
+            raise ValueError("this run draws noise: give a generator (or one per image), or recorded noise")
+
+        return refuse
+    # The noise is drawn where the generator lives, so that a CPU generator gives the same images on every device.
+    if isinstance(generator, torch.Generator):
+        single = generator
+        return lambda: torch.randn(like.shape, generator=single, device=single.device, dtype=like.dtype).to(like.device)
+    generators = list(generator)
+    if len(generators) != len(like):
+        raise ValueError(f"one generator per image: expected {len(like)}, got {len(generators)}")
+    return lambda: torch.stack(
+        [torch.randn(like.shape[1:], generator=g, device=g.device, dtype=like.dtype) for g in generators]
+    ).to(like.device)
+
+
+def _check_like(name: str, tensor: Tensor, like: Tensor) -> None:
+    if tensor.shape != like.shape:
+        raise ValueError(f"{name} has shape {tuple(tensor.shape)}, mu has {tuple(like.shape)}")
+    if tensor.device != like.device:
+        raise ValueError(f"{name} is on {tensor.device}, mu is on {like.device}")
+
+
+def _raise_if_not_finite(x: Tensor, step: int, steps: int, t: float) -> None:
+    bad = ~torch.isfinite(x).flatten(1).all(dim=1)
+    if bad.any():  # otherwise only the sum overflowed
+        raise NonFiniteError(step, steps, t, tuple(bad.nonzero().flatten().tolist()))
+
+
+def _threshold(m: Tensor, threshold: Threshold) -> Tensor:
+    """Dynamic thresholding (Saharia et al. 2022): clip to the quantile of the magnitude and scale back to the range."""
+    u = m if threshold.published else 2 * m - 1
+    size = u.abs().flatten(1)
+    # torch.quantile refuses more than 16 million elements.
+    position = threshold.ratio * (size.shape[1] - 1)
+    low = int(position)
+    quantile = size.kthvalue(low + 1, dim=1).values
+    if low + 1 < size.shape[1]:
+        quantile = torch.lerp(quantile, size.kthvalue(low + 2, dim=1).values, position - low)
+    bound = quantile.clamp(1, threshold.maximum).view(-1, *[1] * (m.ndim - 1))
+    u = u.clamp(-bound, bound) / bound
+    return u if threshold.published else (u + 1) / 2

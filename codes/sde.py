@@ -251,8 +251,11 @@ class MeanRevertingSDE:
 
     def point_from_lambda(self, lambda_: float) -> Point:
         """The coefficients at a log signal-to-noise ratio: alpha and sigma need no inversion, only t does."""
+        t = self.t_from_lambda(lambda_)
+        if self.interpolation == "official":
+            return self.point(t)
         return Point(
-            self.t_from_lambda(lambda_),
+            t,
             float(self.alpha_from_lambda(lambda_)),
             float(self.sigma_from_lambda(lambda_)),
             float(lambda_),

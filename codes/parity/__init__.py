@@ -2,3 +2,11 @@
 
 A group is a function `cases(reference: Path) -> Iterator[Case]`.
 """
+
+from . import schedules, timesteps, trajectories
+
+GROUPS = {
+    "schedules": schedules.cases,
+    "timesteps": timesteps.cases,
+    "trajectories": trajectories.cases,
+}

@@ -52,7 +52,7 @@ def published_times(sde: MeanRevertingSDE, solver: Solver) -> Array:
 
 
 def published_orders(steps: int, order: int) -> list[int]:
-    """Order of each step. Below 10 steps the last but one is lowered where the last was meant: 5 steps are 1,2,2,1,2."""
+    """Order of each step. Below 10 steps the last but one is lowered where the last was meant: 1, 2, 2, 1, 2."""
     orders = []
     for i in range(1, steps + 1):
         if i < order:
@@ -121,6 +121,8 @@ def mrsampler(sde: MeanRevertingSDE, solver: Solver) -> Plan:
     order = solver.order or solver.predictor or 2
     if solver.num_sample_steps < order:
         raise ValueError(f"order {order} needs num_sample_steps of at least {order}, got {solver.num_sample_steps}")
+    if math.isinf(float(sde.lambda_(0))):
+        raise ValueError("compat 'official': the published MRSampler does not run on convention 'irsde', drop compat")
     points = [sde.point(t) for t in published_times(sde, solver)]
     for s, t in pairwise(points):
         if not t.t < s.t:

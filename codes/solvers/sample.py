@@ -1,6 +1,6 @@
 """The one sampling loop."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -145,7 +145,7 @@ def _noise_source(
     if noise is not None:
         if generator is not None:
             raise ValueError("give generator or noise, not both")
-        recorded = iter(list(noise))
+        recorded: Iterator[Tensor] = iter(noise)
 
         def replay() -> Tensor:
             z = next(recorded, None)

@@ -20,6 +20,7 @@ from ..networks.layers import (
     SoftmaxAttention,
     SpatialTransformer,
     TokenAttention,
+    level,
 )
 from ..networks.nafnet import NAFBlock, NAFNet
 from ..networks.unet import UNet
@@ -113,7 +114,8 @@ def _transformer(st: SpatialTransformer, x: Tensor, context: Tensor) -> Tensor:
     return result
 
 
-def _attend(residual: Residual, x: Tensor, image_context: Tensor | None) -> Tensor:
+def _attend(residual: nn.Module, x: Tensor, image_context: Tensor | None) -> Tensor:
+    assert isinstance(residual, Residual)
     normed, attention = _norm(residual.fn.norm, x), residual.attention
     if isinstance(attention, LinearAttention):
         return _linear_attention(attention, normed) + x
@@ -137,7 +139,7 @@ def _unet(
     if net.downsample is not None:
         x = net.downsample(x)
     features = []
-    for block0, block1, attn, down in net.downs:  # type: ignore[misc]
+    for block0, block1, attn, down in map(level, net.downs):
         x = _res_block(block0, x, e)
         features.append(x)
         x = _attend(attn, _res_block(block1, x, e), image_context)
@@ -146,14 +148,14 @@ def _unet(
     x = _res_block(net.mid_block1, x, e)
     x = _attend(net.mid_attn, x, image_context)
     x = _res_block(net.mid_block2, x, e)
-    for block0, block1, attn, up in net.ups:  # type: ignore[misc]
+    for block0, block1, attn, up in map(level, net.ups):
         x = _res_block(block0, torch.cat([x, features.pop()], dim=1), e)
         x = _res_block(block1, torch.cat([x, features.pop()], dim=1), e)
         x = up(_attend(attn, x, image_context))
     if net.upsample is not None:
         x = net.upsample(x)
     x = _res_block(net.final_res_block, torch.cat([x, skip], dim=1), e)
-    return net.final_conv(x)[..., :height, :width]  # type: ignore[no-any-return]
+    return net.final_conv(x)[..., :height, :width]
 
 
 def _naf_block(block: NAFBlock, inp: Tensor, e: Tensor) -> Tensor:

@@ -57,9 +57,7 @@ def default_variant(which_model_G: str, setting: Mapping[str, Any]) -> str:
         if "scale" in setting:
             return "wild-ir"
         return (
-            "daclip"
-            if {"ch_mult", "context_dim", "use_degra_context", "use_image_context"} & set(setting)
-            else "irsde"
+            "daclip" if {"ch_mult", "context_dim", "use_degra_context", "use_image_context"} & set(setting) else "irsde"
         )
     if which_model_G == "ConditionalNAFNet":
         # Latents have 4 or 8 channels, images 1 or 3.
@@ -76,9 +74,7 @@ def architecture(which_model_G: str, setting: Mapping[str, Any], variant: str | 
         )
     variant = default_variant(which_model_G, setting) if variant is None else variant
     if variant not in variants:
-        raise ValueError(
-            f"network_G.variant: {which_model_G} has no variant {variant!r}{_nearest(variant, variants)}"
-        )
+        raise ValueError(f"network_G.variant: {which_model_G} has no variant {variant!r}{_nearest(variant, variants)}")
     if which_model_G != "DaCLIP":
         _check_setting(f"{which_model_G} (variant {variant})", variants[variant], setting)
     return Architecture(which_model_G, variant, dict(setting))
@@ -91,10 +87,8 @@ def build_network(which_model_G: str, setting: Mapping[str, Any], variant: str |
 
 def build(choice: Architecture) -> nn.Module:
     network_class = NETWORKS[choice.which_model_G][choice.variant]
-    network = (
-        network_class(choice.setting) if choice.which_model_G == "DaCLIP" else network_class(**choice.setting)
-    )
-    return network.to(memory_format=torch.channels_last).eval()  # type: ignore[call-overload, no-any-return]
+    network = network_class(choice.setting) if choice.which_model_G == "DaCLIP" else network_class(**choice.setting)
+    return network.to(memory_format=torch.channels_last).eval()  # type: ignore[call-overload]
 
 
 def _check_setting(network: str, network_class: type[nn.Module], setting: Mapping[str, Any]) -> None:
@@ -102,9 +96,7 @@ def _check_setting(network: str, network_class: type[nn.Module], setting: Mappin
     hints = get_type_hints(network_class.__init__)
     for key, value in setting.items():
         if key not in parameters:
-            raise ValueError(
-                f"network_G.setting.{key}: {network} has no such option{_nearest(key, parameters)}"
-            )
+            raise ValueError(f"network_G.setting.{key}: {network} has no such option{_nearest(key, parameters)}")
         if not _fits(value, hints[key]):
             raise ValueError(f"network_G.setting.{key}: expected {_EXPECTED[hints[key]]}, got {value!r}")
     for key, parameter in parameters.items():

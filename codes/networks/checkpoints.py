@@ -77,23 +77,17 @@ def find_file(path: Path, wanted: Architecture | None = None) -> Path:
     if path.is_file():
         sibling = next((f for f in sorted(path.parent.glob("*_EMA.*")) if f.suffix in SUFFIXES), None)
         if path.stem.endswith("_G") and sibling:
-            logger.info(
-                "%s: using these weights as asked; EMA weights are beside it in %s", path, sibling.name
-            )
+            logger.info("%s: using these weights as asked; EMA weights are beside it in %s", path, sibling.name)
         return path
     if not path.is_dir():
         raise FileNotFoundError(missing_file_message(path, wanted))
     files = [file for file in path.iterdir() if file.suffix in SUFFIXES]
     ema = [file for file in files if file.stem.endswith("_EMA")]
     online = [file for file in files if file.stem.endswith("_G")]
-    candidates = (
-        ema or [f for f in online if f.stem == "latest_G"] or sorted(online, key=_iteration)[-1:] or files
-    )
+    candidates = ema or [f for f in online if f.stem == "latest_G"] or sorted(online, key=_iteration)[-1:] or files
     if len(candidates) != 1:
         names = ", ".join(sorted(file.name for file in candidates)) or "none"
-        raise CheckpointError(
-            f"{path}: expected one weight file ({', '.join(SUFFIXES)}) in this folder, found {names}"
-        )
+        raise CheckpointError(f"{path}: expected one weight file ({', '.join(SUFFIXES)}) in this folder, found {names}")
     logger.info("%s: using %s", path, candidates[0].name)
     return candidates[0]
 
@@ -111,7 +105,7 @@ def read_checkpoint(path: str | Path, wanted: Architecture | None = None) -> Che
     header: Mapping[str, str] = {}
     if file.suffix == ".safetensors":
         try:
-            with safetensors.safe_open(file, framework="pt") as opened:  # type: ignore[no-untyped-call]
+            with safetensors.safe_open(file, framework="pt") as opened:
                 header = opened.metadata() or {}
             content: Any = safetensors.torch.load_file(file)
         except safetensors.SafetensorError as error:
@@ -151,9 +145,7 @@ def _unwrap(file: Path, content: Any) -> tuple[State, str]:
                 break
         else:
             if "optimizers" in content or "schedulers" in content:
-                raise CheckpointError(
-                    f"{file}: a training state without weights; they are in the *_G.pth beside it"
-                )
+                raise CheckpointError(f"{file}: a training state without weights; they are in the *_G.pth beside it")
     if not isinstance(content, Mapping) or not content:
         raise CheckpointError(f"{file}: expected a state dict, found {type(content).__name__}")
     state = {_without_module(str(key)): value for key, value in content.items()}
@@ -177,9 +169,7 @@ def _without_duplicates(file: Path, state: State) -> State:
     doubles = [key for key in state if key.startswith("visual.") and f"clip.{key}" in state]
     different = [key for key in doubles if not torch.equal(state[key], state[f"clip.{key}"])]
     if different:
-        raise CheckpointError(
-            f"{file}: visual.* should equal clip.visual.* and does not: {_listed(different)}"
-        )
+        raise CheckpointError(f"{file}: visual.* should equal clip.visual.* and does not: {_listed(different)}")
     return {key: value for key, value in state.items() if key not in set(doubles)}
 
 
@@ -258,9 +248,7 @@ def _identify_nafnet(state: Mapping[str, Tensor]) -> Architecture:
         "middle_blk_num": _count(state, "middle_blks."),
         "dec_blk_nums": [_count(state, f"decoders.{i}.") for i in range(stages)],
     }
-    return architecture(
-        "ConditionalNAFNet", setting, "denoising" if channels == setting["img_channel"] else None
-    )
+    return architecture("ConditionalNAFNet", setting, "denoising" if channels == setting["img_channel"] else None)
 
 
 def _identify_latent(state: Mapping[str, Tensor]) -> Architecture:
@@ -346,9 +334,7 @@ def _load(network: nn.Module, checkpoint: Checkpoint) -> None:
         found = identify(checkpoint.state)
         hint = f"\n  The file fits {found}." if found else ""
         raise CheckpointError(
-            f"{checkpoint.path}: keys do not fit {type(network).__name__}\n  "
-            + "\n  ".join(differences)
-            + hint
+            f"{checkpoint.path}: keys do not fit {type(network).__name__}\n  " + "\n  ".join(differences) + hint
         )
     # Not strict only because DA-CLIP's duplicates are left out; everything else was compared above.
     network.load_state_dict(checkpoint.state, strict=False)
@@ -371,9 +357,7 @@ def load_network(
     found = metadata.architecture if metadata else None
     if wanted is None:
         if found is None:
-            raise CheckpointError(
-                f"{checkpoint.path}: its keys belong to no network of ours; name one in network_G"
-            )
+            raise CheckpointError(f"{checkpoint.path}: its keys belong to no network of ours; name one in network_G")
         wanted = found
     elif found is not None:
         _check_choice(checkpoint, wanted, found)
@@ -381,9 +365,7 @@ def load_network(
     _load(network, checkpoint)
     if metadata is None:
         metadata = Metadata(wanted, weights=checkpoint.weights, source=str(checkpoint.path))
-    return network, Metadata(
-        wanted, metadata.fit_target, metadata.sde, checkpoint.weights, str(checkpoint.path)
-    )
+    return network, Metadata(wanted, metadata.fit_target, metadata.sde, checkpoint.weights, str(checkpoint.path))
 
 
 def _check_choice(checkpoint: Checkpoint, wanted: Architecture, found: Architecture) -> None:
@@ -432,9 +414,7 @@ def published_sde(choice: Architecture) -> SDESettings | None:
     return by_variant.get((choice.which_model_G, choice.variant))
 
 
-def save_checkpoint(
-    path: str | Path, state: Mapping[str, Tensor], metadata: Metadata, overwrite: bool = False
-) -> None:
+def save_checkpoint(path: str | Path, state: Mapping[str, Tensor], metadata: Metadata, overwrite: bool = False) -> None:
     """Write tensors and metadata as .safetensors; `load_network(path)` gives the network back."""
     file = Path(path)
     if file.suffix != ".safetensors":

@@ -70,9 +70,7 @@ class DaCLIP(nn.Module):
         super().__init__()
         if isinstance(config, str):
             if config not in CONFIGS:
-                raise ValueError(
-                    f"DaCLIP: unknown config {config!r}, expected one of {sorted(CONFIGS)} or a dict"
-                )
+                raise ValueError(f"DaCLIP: unknown config {config!r}, expected one of {sorted(CONFIGS)} or a dict")
             config = CONFIGS[config]
         missing = {"embed_dim", "vision_cfg", "text_cfg"} - config.keys()
         unknown = config.keys() - {"embed_dim", "vision_cfg", "text_cfg", "custom_text"}
@@ -82,9 +80,7 @@ class DaCLIP(nn.Module):
         from open_clip.model import CLIP
 
         # open_clip turns the dicts into its own dataclasses and would change ours.
-        self.clip = CLIP(
-            config["embed_dim"], copy.deepcopy(config["vision_cfg"]), copy.deepcopy(config["text_cfg"])
-        )
+        self.clip = CLIP(config["embed_dim"], copy.deepcopy(config["vision_cfg"]), copy.deepcopy(config["text_cfg"]))
         self.image_size: int = config["vision_cfg"]["image_size"]
         # The published state dict lists the image tower twice.
         self.visual = self.clip.visual
@@ -120,9 +116,7 @@ class DaCLIP(nn.Module):
         features = Features(_pool(self.clip.visual, x), degradation)
         return Features(*(F.normalize(f, dim=-1) for f in features)) if normalize else features
 
-    def encode_image(
-        self, image: Tensor, control: bool = False, normalize: bool = False
-    ) -> Features | Tensor:
+    def encode_image(self, image: Tensor, control: bool = False, normalize: bool = False) -> Features | Tensor:
         """Preprocessed images -> plain CLIP features, or with `control` both kinds of features."""
         if control:
             return self.controlled(image, normalize)

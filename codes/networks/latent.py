@@ -16,6 +16,7 @@ from .layers import (
     Residual,
     check_images,
     downsample,
+    level,
     reflect_pad,
     upsample,
 )
@@ -79,7 +80,7 @@ class LatentUNet(nn.Module):
         size = (x.shape[-2], x.shape[-1])
         x = self.init_conv(reflect_pad(x, 2**self.depth).contiguous(memory_format=torch.channels_last))
         features = [x]
-        for block0, block1, attn, down in self.encoder:  # type: ignore[misc]
+        for block0, block1, attn, down in map(level, self.encoder):
             x = block0([x])
             features.append(x)
             x = attn(block1([x]))
@@ -90,7 +91,7 @@ class LatentUNet(nn.Module):
     def decode(self, z: Tensor, skips: Skips) -> Tensor:
         features = list(skips.features)
         x = self.post_latent_conv(z.contiguous(memory_format=torch.channels_last))
-        for block0, block1, attn, up in self.decoder:  # type: ignore[misc]
+        for block0, block1, attn, up in map(level, self.decoder):
             x = block0([x, features.pop()])
             x = up(attn(block1([x, features.pop()])))
         x = self.final_conv(x + features.pop())

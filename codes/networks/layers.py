@@ -7,7 +7,6 @@ those of the published checkpoints.
 
 import math
 from collections.abc import Callable, Sequence
-from numbers import Real
 from typing import NamedTuple
 
 import torch
@@ -46,13 +45,13 @@ def time_tensor(time: Time, like: Tensor) -> Tensor:
     """A time as a 1-D tensor; a Python number goes straight to the dtype of `like`."""
     if isinstance(time, Tensor):
         if time.dim() > 1:
-            raise ValueError(
-                f"time: expected a number or a 1-D tensor, got a tensor of shape {tuple(time.shape)}"
-            )
+            raise ValueError(f"time: expected a number or a 1-D tensor, got a tensor of shape {tuple(time.shape)}")
         return time.reshape(-1).to(device=like.device, dtype=like.dtype)
-    if isinstance(time, bool) or not isinstance(time, Real):
-        raise ValueError(f"time: expected a number or a 1-D tensor, got {time!r}")
-    return torch.tensor([float(time)], device=like.device, dtype=like.dtype)
+    try:
+        number = float(time)
+    except (TypeError, ValueError):
+        raise ValueError(f"time: expected a number or a 1-D tensor, got {time!r}") from None
+    return torch.tensor([number], device=like.device, dtype=like.dtype)
 
 
 def sinusoidal(t: Tensor, width: int) -> Tensor:
@@ -163,19 +162,18 @@ class Convolution(nn.Conv2d):
         key = (self.weight.data_ptr(), self.weight._version, x.shape[1:])
         if self._packed is None or self._packed[0] != key:
             self._packed = (key, self._pack(x))
-        return torch.mkldnn_convolution(  # type: ignore[attr-defined, no-any-return]
-            x, self._packed[1], self.bias, self.padding, self.stride, self.dilation, self.groups
+        return torch.mkldnn_convolution(
+            x, self._packed[1], self.bias, self._padding(), self.stride, self.dilation, self.groups
         )
 
     def _pack(self, x: Tensor) -> Tensor:
-        return torch._C._nn.mkldnn_reorder_conv2d_weight(
-            self.weight.detach().to_mkldnn(),
-            self.padding,
-            self.stride,
-            self.dilation,
-            self.groups,
-            list(x.shape),
+        return torch.ops.aten.mkldnn_reorder_conv2d_weight(
+            self.weight.detach().to_mkldnn(), self._padding(), self.stride, self.dilation, self.groups, x.shape
         )
+
+    def _padding(self) -> tuple[int, ...]:
+        assert not isinstance(self.padding, str)
+        return self.padding
 
     def __getstate__(self) -> dict[str, object]:
         return {key: value for key, value in self.__dict__.items() if key != "_packed"}
@@ -187,7 +185,7 @@ def _packable(x: Tensor, weight: Tensor) -> bool:
         and x.dtype == weight.dtype == torch.float32
         and not torch.is_grad_enabled()
         and not torch.is_autocast_enabled("cpu")
-        and not torch.jit.is_tracing()  # type: ignore[no-untyped-call]
+        and not torch._C._is_tracing()
         and not torch.compiler.is_compiling()
         and torch.backends.mkldnn.is_available()
     )
@@ -518,3 +516,11 @@ def upsample(width_in: int, width_out: int, last: bool) -> nn.Module:
     if last:
         return Convolution(width_in, width_out, 3, padding=1, bias=False)
     return Upsample(width_in, width_out)
+
+
+def level(modules: nn.Module) -> tuple[ResBlock, ResBlock, nn.Module, nn.Module]:
+    """The parts of a U-Net level: two blocks, attention, change of resolution."""
+    assert isinstance(modules, nn.ModuleList)
+    block0, block1, attention, resize = modules
+    assert isinstance(block0, ResBlock) and isinstance(block1, ResBlock)
+    return block0, block1, attention, resize

@@ -146,15 +146,11 @@ class NAFNet(nn.Module):
             channels *= 2
         self.middle_blks = stage(middle_blk_num, channels)
         for count in dec_blk_nums:
-            self.ups.append(
-                nn.Sequential(Convolution(channels, 2 * channels, 1, bias=False), nn.PixelShuffle(2))
-            )
+            self.ups.append(nn.Sequential(Convolution(channels, 2 * channels, 1, bias=False), nn.PixelShuffle(2)))
             channels //= 2
             self.decoders.append(stage(count, channels))
 
-    def embed_context(
-        self, text_context: Tensor | None = None, image_context: Tensor | None = None
-    ) -> Context:
+    def embed_context(self, text_context: Tensor | None = None, image_context: Tensor | None = None) -> Context:
         for name, context in (("text_context", text_context), ("image_context", image_context)):
             if context is not None:
                 raise ValueError(f"{name}: a NAFNet takes none")
@@ -168,7 +164,7 @@ class NAFNet(nn.Module):
     def _blocks(self) -> Iterator[NAFBlock]:
         """In order of execution."""
         for stage in [*self.encoders, self.middle_blks, *self.decoders]:
-            yield from stage  # type: ignore[misc]
+            yield from stage
 
     def evaluate(self, x: Tensor, mu: Tensor | None, embedding: Embedding) -> Tensor:
         check_images(x, mu, self.in_channels // (1 if mu is None else 2))

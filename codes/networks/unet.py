@@ -22,6 +22,7 @@ from .layers import (
     check_batch,
     check_images,
     downsample,
+    level,
     reflect_pad,
     sinusoidal,
     time_tensor,
@@ -100,23 +101,17 @@ class UNet(nn.Module):
             )
         middle = widths[-1]
         self.mid_block1 = ResBlock(middle, middle, time_width)
-        self.mid_attn = (
-            Residual(middle, SoftmaxAttention(middle)) if softmax_middle else attention(middle, 1 << 30)
-        )
+        self.mid_attn = Residual(middle, SoftmaxAttention(middle)) if softmax_middle else attention(middle, 1 << 30)
         self.mid_block2 = ResBlock(middle, middle, time_width)
         self.final_res_block = ResBlock(2 * nf, nf, time_width)
         self.final_conv = Convolution(nf, out_nc, 3, padding=1)
 
     # Pieces that do not depend on the images' pixels.
 
-    def embed_context(
-        self, text_context: Tensor | None = None, image_context: Tensor | None = None
-    ) -> Context:
+    def embed_context(self, text_context: Tensor | None = None, image_context: Tensor | None = None) -> Context:
         """The share of the contexts, computed once per image. Contexts are (B, context_dim)."""
         if self.takes_image_context and image_context is None:
-            raise ValueError(
-                "image_context: this network was built with use_image_context and cannot do without it"
-            )
+            raise ValueError("image_context: this network was built with use_image_context and cannot do without it")
         prompt = values = None
         if text_context is not None:
             text_context = self._checked("text_context", text_context, self.takes_text_context)
@@ -145,16 +140,19 @@ class UNet(nn.Module):
 
     def _blocks(self) -> Iterator[ResBlock]:
         """In order of execution."""
-        blocks = [*self.downs, [self.mid_block1, self.mid_block2], *self.ups, [self.final_res_block]]
-        for level in blocks:
-            yield from (m for m in level if isinstance(m, ResBlock))  # type: ignore[union-attr]
+        for modules in self.downs:
+            yield from level(modules)[:2]
+        yield from (self.mid_block1, self.mid_block2)
+        for modules in self.ups:
+            yield from level(modules)[:2]
+        yield self.final_res_block
 
     def _transformers(self) -> Iterator[SpatialTransformer]:
         """In order of execution."""
-        for level in [*self.downs, [self.mid_attn], *self.ups]:
-            for m in level:  # type: ignore[union-attr]
-                if isinstance(m, Residual) and isinstance(m.attention, SpatialTransformer):
-                    yield m.attention
+        attentions = [level(m)[2] for m in self.downs] + [self.mid_attn] + [level(m)[2] for m in self.ups]
+        for m in attentions:
+            if isinstance(m, Residual) and isinstance(m.attention, SpatialTransformer):
+                yield m.attention
 
     # The image-sized work.
 
@@ -174,7 +172,8 @@ class UNet(nn.Module):
             sizes = [st.proj_in.out_channels for st in self._transformers()]
             values = iter(embedding.values.split(sizes, dim=1))
 
-        def attend(attn: Residual, x: Tensor) -> Tensor:
+        def attend(attn: nn.Module, x: Tensor) -> Tensor:
+            assert isinstance(attn, Residual)
             wants = isinstance(attn.attention, SpatialTransformer)
             result: Tensor = attn(x, next(values) if wants else None)
             return result
@@ -183,7 +182,7 @@ class UNet(nn.Module):
         skips = [x]
         if self.downsample is not None:
             x = self.downsample(x)
-        for block0, block1, attn, down in self.downs:  # type: ignore[misc]
+        for block0, block1, attn, down in map(level, self.downs):
             x = block0([x], next(modulations))
             skips.append(x)
             x = attend(attn, block1([x], next(modulations)))
@@ -192,7 +191,7 @@ class UNet(nn.Module):
         x = self.mid_block1([x], next(modulations))
         x = attend(self.mid_attn, x)
         x = self.mid_block2([x], next(modulations))
-        for block0, block1, attn, up in self.ups:  # type: ignore[misc]
+        for block0, block1, attn, up in map(level, self.ups):
             x = block0([x, skips.pop()], next(modulations))
             x = block1([x, skips.pop()], next(modulations))
             x = attend(attn, x)

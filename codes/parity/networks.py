@@ -41,8 +41,11 @@ def cases(reference: Path) -> Iterator[Case]:
             if len(networks) > 1:
                 yield Case(f"networks/{name}/{path.name}", _difference(networks[0], network), 0.0)
         if networks:
-            compare = _daclip if isinstance(networks[0], DaCLIP) else _network
-            yield from compare(name, networks[0], manifest, arrays)
+            network = networks[0]
+            if isinstance(network, DaCLIP):
+                yield from _daclip(name, network, arrays)
+            else:
+                yield from _network(name, network, manifest, arrays)
     for path in sorted(folder.glob("*.keys.json")):
         yield _keys(path)
 
@@ -102,7 +105,7 @@ def _inputs(case: str, manifest: Mapping[str, Any], arrays: Arrays, dtype: torch
 
 
 @torch.no_grad()
-def _daclip(name: str, network: DaCLIP, manifest: Mapping[str, Any], arrays: Arrays) -> Iterator[Case]:
+def _daclip(name: str, network: DaCLIP, arrays: Arrays) -> Iterator[Case]:
     text = torch.from_numpy(arrays["text"])
     for dtype, suffix, tolerance in ((torch.float64, "f64", FLOAT64), (torch.float32, "f32", FLOAT32_DACLIP)):
         network = network.to(dtype)
@@ -145,9 +148,7 @@ def _keys(path: Path) -> Case:
     manifest = json.loads(path.read_text())
     with torch.device("meta"):
         network = build(architecture_of(manifest))
-    ours = {
-        key: [list(v.shape), str(v.dtype).removeprefix("torch.")] for key, v in network.state_dict().items()
-    }
+    ours = {key: [list(v.shape), str(v.dtype).removeprefix("torch.")] for key, v in network.state_dict().items()}
     theirs = manifest["state_dict"]
     wrong = [key for key in ours.keys() | theirs.keys() if ours.get(key) != theirs.get(key)]
     return Case(f"networks/{path.name}: {len(theirs)} keys", float(len(wrong)), 0.0)

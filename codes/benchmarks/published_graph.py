@@ -49,6 +49,17 @@ def _sinusoidal(time: float, width: int, like: Tensor) -> Tensor:
     return torch.cat((angles.sin(), angles.cos()), dim=-1)
 
 
+def _convolve(convolution: nn.Module, x: Tensor) -> Tensor:
+    """Without what our convolutions do to be faster."""
+    c = convolution
+    assert isinstance(c, nn.Conv2d) and not isinstance(c.padding, str)
+    return F.conv2d(x, c.weight, c.bias, c.stride, c.padding, c.dilation, c.groups)
+
+
+def _upsample(up: nn.Module, x: Tensor) -> Tensor:
+    return _convolve(up[1], F.interpolate(x, scale_factor=2)) if isinstance(up, nn.Sequential) else _convolve(up, x)
+
+
 def _norm(norm: ChannelNorm, x: Tensor) -> Tensor:
     variance = torch.var(x, dim=1, unbiased=False, keepdim=True)
     mean = torch.mean(x, dim=1, keepdim=True)
@@ -60,12 +71,12 @@ def _res_block(block: ResBlock, x: Tensor, e: Tensor) -> Tensor:
     h = F.conv2d(x, block.block1.proj.weight, padding=1)
     h = F.silu(h * (scale + 1) + shift)
     h = F.silu(F.conv2d(h, block.block2.proj.weight, padding=1))
-    return h + (x if block.res_conv is None else block.res_conv(x))
+    return h + (x if block.res_conv is None else _convolve(block.res_conv, x))
 
 
 def _linear_attention(attention: LinearAttention, x: Tensor) -> Tensor:
     batch, _, height, width = x.shape
-    qkv = attention.to_qkv(x).chunk(3, dim=1)
+    qkv = _convolve(attention.to_qkv, x).chunk(3, dim=1)
     q, k, v = (part.reshape(batch, HEADS, HEAD_WIDTH, height * width) for part in qkv)
     q = q.softmax(dim=-2) * HEAD_WIDTH**-0.5
     k = k.softmax(dim=-1)
@@ -74,17 +85,16 @@ def _linear_attention(attention: LinearAttention, x: Tensor) -> Tensor:
     o = torch.einsum("bhde,bhdn->bhen", product, q).reshape(batch, HEADS * HEAD_WIDTH, height, width)
     convolution, norm = attention.to_out
     assert isinstance(norm, ChannelNorm)
-    return _norm(norm, convolution(o))
+    return _norm(norm, _convolve(convolution, o))
 
 
 def _softmax_attention(attention: SoftmaxAttention, x: Tensor) -> Tensor:
     batch, _, height, width = x.shape
-    qkv = attention.to_qkv(x).chunk(3, dim=1)
+    qkv = _convolve(attention.to_qkv, x).chunk(3, dim=1)
     q, k, v = (part.reshape(batch, HEADS, HEAD_WIDTH, height * width) for part in qkv)
     weights = torch.einsum("bhdi,bhdj->bhij", q * HEAD_WIDTH**-0.5, k).softmax(dim=-1)
     o = torch.einsum("bhij,bhdj->bhid", weights, v).transpose(2, 3)
-    result: Tensor = attention.to_out(o.reshape(batch, HEADS * HEAD_WIDTH, height, width))
-    return result
+    return _convolve(attention.to_out, o.reshape(batch, HEADS * HEAD_WIDTH, height, width))
 
 
 def _token_attention(attention: TokenAttention, y: Tensor, context: Tensor) -> Tensor:
@@ -104,14 +114,13 @@ def _token_attention(attention: TokenAttention, y: Tensor, context: Tensor) -> T
 def _transformer(st: SpatialTransformer, x: Tensor, context: Tensor) -> Tensor:
     batch, width, rows, columns = x.shape
     block = st.block
-    y = st.proj_in(st.norm(x)).flatten(2).transpose(1, 2).contiguous()
+    y = _convolve(st.proj_in, st.norm(x)).flatten(2).transpose(1, 2).contiguous()
     normed = block.norm1(y)
     y = _token_attention(block.attn1, normed, normed) + y
     y = _token_attention(block.attn2, block.norm2(y), context[:, None]) + y
     y = block.ff(block.norm3(y)) + y
     y = y.transpose(1, 2).reshape(batch, width, rows, columns).contiguous()
-    result: Tensor = st.proj_out(y) + x
-    return result
+    return _convolve(st.proj_out, y) + x
 
 
 def _attend(residual: nn.Module, x: Tensor, image_context: Tensor | None) -> Tensor:
@@ -131,41 +140,42 @@ def _unet(
     height, width = x.shape[-2:]
     multiple = 2**net.depth
     x = torch.cat([x - mu, mu], dim=1)
-    x = net.init_conv(F.pad(x, (0, -width % multiple, 0, -height % multiple), "reflect"))
+    x = F.pad(x, (0, -width % multiple, 0, -height % multiple), "reflect")
+    x = _convolve(net.init_conv, x)
     skip = x.clone()
     e = net.time_mlp(_sinusoidal(time, net.nf, x))
     if text_context is not None:
         e = e + net.prompt_mlp(net.text_mlp(text_context).softmax(dim=1) * net.prompt)
     if net.downsample is not None:
-        x = net.downsample(x)
+        x = _convolve(net.downsample, x)
     features = []
     for block0, block1, attn, down in map(level, net.downs):
         x = _res_block(block0, x, e)
         features.append(x)
         x = _attend(attn, _res_block(block1, x, e), image_context)
         features.append(x)
-        x = down(x)
+        x = _convolve(down, x)
     x = _res_block(net.mid_block1, x, e)
     x = _attend(net.mid_attn, x, image_context)
     x = _res_block(net.mid_block2, x, e)
     for block0, block1, attn, up in map(level, net.ups):
         x = _res_block(block0, torch.cat([x, features.pop()], dim=1), e)
         x = _res_block(block1, torch.cat([x, features.pop()], dim=1), e)
-        x = up(_attend(attn, x, image_context))
+        x = _upsample(up, _attend(attn, x, image_context))
     if net.upsample is not None:
-        x = net.upsample(x)
+        x = _upsample(net.upsample, x)
     x = _res_block(net.final_res_block, torch.cat([x, skip], dim=1), e)
-    return net.final_conv(x)[..., :height, :width]
+    return _convolve(net.final_conv, x)[..., :height, :width]
 
 
 def _naf_block(block: NAFBlock, inp: Tensor, e: Tensor) -> Tensor:
     shift1, scale1, shift2, scale2 = block.modulation(e)[:, :, None, None].chunk(4, dim=1)
     x = _norm(block.norm1, inp) * (scale1 + 1) + shift1
-    x = block.sg(block.conv2(block.conv1(x)))
-    x = block.conv3(x * block.sca(x))
+    x = block.sg(_convolve(block.conv2, _convolve(block.conv1, x)))
+    x = _convolve(block.conv3, x * _convolve(block.sca[1], block.sca[0](x)))
     y = inp + x * block.beta
     x = _norm(block.norm2, y) * (scale2 + 1) + shift2
-    x = block.conv5(block.sg(block.conv4(x)))
+    x = _convolve(block.conv5, block.sg(_convolve(block.conv4, x)))
     return y + x * block.gamma
 
 
@@ -174,19 +184,20 @@ def _nafnet(net: NAFNet, x: Tensor, mu: Tensor, time: float) -> Tensor:
     multiple = 2**net.stages
     e = net.time_mlp(_sinusoidal(time, net.width, x))
     x = torch.cat([x - mu, mu], dim=1)
-    x = net.intro(F.pad(x, (0, -width % multiple, 0, -height % multiple)))
+    x = _convolve(net.intro, F.pad(x, (0, -width % multiple, 0, -height % multiple)))
     intro = x
     skips = []
     for stage, down in zip(net.encoders, net.downs):
         for block in stage:  # type: ignore[attr-defined]
             x = _naf_block(block, x, e)
         skips.append(x)
-        x = down(x)
+        x = _convolve(down, x)
     for block in net.middle_blks:
         x = _naf_block(block, x, e)  # type: ignore[arg-type]
     for stage, up in zip(net.decoders, net.ups):
-        x = up(x) + skips.pop()
+        assert isinstance(up, nn.Sequential)
+        x = F.pixel_shuffle(_convolve(up[0], x), 2) + skips.pop()
         for block in stage:  # type: ignore[attr-defined]
             x = _naf_block(block, x, e)
-    x = net.ending(x + intro if net.intro_residual else x)
+    x = _convolve(net.ending, x + intro if net.intro_residual else x)
     return x[..., :height, :width]

@@ -132,7 +132,8 @@ def _read_pickle(file: Path) -> Any:
             f"code from the file; save its state_dict alone, or as .safetensors. {reason}".rstrip()
         ) from None
     except (RuntimeError, EOFError, zipfile.BadZipFile, KeyError, ValueError) as error:
-        raise CheckpointError(f"{file}: not a readable torch file ({str(error).splitlines()[0]})") from None
+        reason = next(iter(str(error).splitlines()), type(error).__name__)
+        raise CheckpointError(f"{file}: not a readable torch file ({reason})") from None
 
 
 def _unwrap(file: Path, content: Any) -> tuple[State, str]:

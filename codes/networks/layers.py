@@ -159,12 +159,12 @@ class Convolution(nn.Conv2d):
         if not _packable(x, self.weight):
             return super().forward(x)
         # The weights are recognised as unchanged by their memory and by torch's count of writes to it.
-        key = (self.weight.data_ptr(), self.weight._version, x.shape[1:])
+        key = (self.weight.data_ptr(), self.weight._version)
         if self._packed is None or self._packed[0] != key:
             self._packed = (key, self._pack(x))
-        return torch.mkldnn_convolution(
-            x, self._packed[1], self.bias, self._padding(), self.stride, self.dilation, self.groups
-        )
+        geometry = (self._padding(), self.stride, self.dilation, self.groups)
+        # What torch.compile uses on CPUs; unlike torch.mkldnn_convolution it keeps channels_last memory.
+        return torch.ops.mkldnn._convolution_pointwise(x, self._packed[1], self.bias, *geometry, "none", [], "")
 
     def _pack(self, x: Tensor) -> Tensor:
         return torch.ops.aten.mkldnn_reorder_conv2d_weight(

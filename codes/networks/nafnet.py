@@ -106,6 +106,10 @@ def _pixel_shuffle(x: Tensor) -> Tensor:
 
 
 class NAFNet(nn.Module):
+    """The skeleton: encoder stages at halving resolution, middle, decoder stages; skips are added."""
+
+    takes_mu = True
+
     def __init__(
         self,
         in_channels: int,
@@ -167,7 +171,7 @@ class NAFNet(nn.Module):
             yield from stage
 
     def evaluate(self, x: Tensor, mu: Tensor | None, embedding: Embedding) -> Tensor:
-        check_images(x, mu, self.in_channels // (1 if mu is None else 2))
+        check_images(x, mu, self.in_channels // (2 if self.takes_mu else 1))
         check_batch("time", embedding.modulation, len(x))
         height, width = x.shape[-2:]
         modulations = iter(embedding.modulation.split([4 * block.width for block in self._blocks()], dim=1))
@@ -228,6 +232,8 @@ class LatentNAFNet(ConditionalNAFNet):
 
 class DenoisingNAFNet(NAFNet):
     """The NAFNet of denoising-sde, which knows no degraded image."""
+
+    takes_mu = False
 
     def __init__(
         self,

@@ -33,6 +33,8 @@ from .layers import (
 class UNet(nn.Module):
     """The skeleton: level i goes from width w_i down to w_{i+1}; two blocks and one attention per level."""
 
+    takes_mu = True
+
     def __init__(
         self,
         in_channels: int,
@@ -157,7 +159,7 @@ class UNet(nn.Module):
     # The image-sized work.
 
     def evaluate(self, x: Tensor, mu: Tensor | None, embedding: Embedding) -> Tensor:
-        check_images(x, mu, self.in_channels // (1 if mu is None else 2))
+        check_images(x, mu, self.in_channels // (2 if self.takes_mu else 1))
         check_batch("time", embedding.modulation, len(x))
         check_batch("image_context", embedding.values, len(x))
         height, width = x.shape[-2:]
@@ -288,6 +290,8 @@ class LatentDehazingUNet(ConditionalUNet):
 
 class DenoisingUNet(UNet):
     """ConditionalUNet of denoising-sde, which knows no degraded image; full attention in the middle."""
+
+    takes_mu = False
 
     def __init__(self, in_nc: int, out_nc: int, nf: int, depth: int = 4, upscale: int = 1) -> None:
         super().__init__(in_nc, out_nc, nf, [nf * 2**i for i in range(depth + 1)], softmax_middle=True)

@@ -67,7 +67,7 @@ def example(name: str, dtype: torch.dtype = torch.float64) -> nn.Module:
 
 def inputs(name: str, batch: int = 2, size: tuple[int, int] = (16, 24), dtype: torch.dtype = torch.float64):
     """Arguments (images, contexts) of `example(name)`."""
-    which, variant, setting = EXAMPLES[name]
+    setting = EXAMPLES[name][2]
     channels = int(setting.get("in_nc", setting.get("img_channel", 3)))  # type: ignore[call-overload]
     generator = torch.Generator().manual_seed(1)
     images = torch.rand(2, batch, channels, *size, generator=generator, dtype=dtype)

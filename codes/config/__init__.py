@@ -1,0 +1,23 @@
+"""Option files: the only code that reads option YAML. Imports no torch, so that mistakes are told at once."""
+
+from .build import build_sde, build_solvers, check_against_checkpoint, check_context_dim
+from .errors import OptionsError
+from .loading import difference, load_options, resolved
+from .reference import schema_markdown
+from .schema import TASKS, DatasetOptions, Options, PairingRule
+
+__all__ = [
+    "TASKS",
+    "DatasetOptions",
+    "Options",
+    "OptionsError",
+    "PairingRule",
+    "build_sde",
+    "build_solvers",
+    "check_against_checkpoint",
+    "check_context_dim",
+    "difference",
+    "load_options",
+    "resolved",
+    "schema_markdown",
+]

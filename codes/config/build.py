@@ -1,0 +1,137 @@
+"""From options to what they stand for, and their checks against a checkpoint. Only here torch is imported, late."""
+
+import math
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from .errors import Keys, dotted, error_at, join, line, show
+from .rules import CLIP_WIDTHS
+from .schema import Options, SolverOptions
+
+if TYPE_CHECKING:
+    from ..sde import MeanRevertingSDE
+    from ..solvers import Solver
+
+_SDE_KEYS = ("max_sigma", "T", "schedule", "eps")
+
+
+def build_sde(options: Options, metadata: Mapping[str, Any] | None = None) -> "MeanRevertingSDE":
+    """The schedule: what the file says, else what the checkpoint's metadata say, else DA-CLIP's."""
+    from ..sde import MeanRevertingSDE
+
+    recorded = (metadata or {}).get("sde") or {}
+    values = {key: value for key in _SDE_KEYS if (value := recorded.get(key)) is not None}
+    values |= {key: value for key in _SDE_KEYS if (value := getattr(options.sde, key)) is not None}
+    if options.sde.convention != "auto":
+        values["convention"] = options.sde.convention
+    else:
+        values["convention"] = recorded.get("convention") or _convention(options)
+    try:
+        return MeanRevertingSDE(**values)
+    except ValueError as error:
+        raise error_at(options.file, _key_named_in(str(error), "sde", _SDE_KEYS), str(error)) from None
+
+
+def _convention(options: Options) -> str:
+    """Only DA-CLIP's networks take contexts, and only they were trained with its convention."""
+    setting = options.network_G.setting
+    contexts = {"context_dim", "use_degra_context", "use_image_context"} & set(setting)
+    return "daclip" if contexts or options.path.daclip or options.network_G.which_model_G is None else "irsde"
+
+
+def build_solvers(options: Options, metadata: Mapping[str, Any] | None = None) -> list[tuple[str, "Solver"]]:
+    """The solvers of `options.solvers()`, each checked against the schedule; raises OptionsError."""
+    from ..solvers import Solver, make_plan
+
+    sde = build_sde(options, metadata)
+    solvers = []
+    problems: dict[tuple[Keys, str], list[str]] = {}
+    for label, arguments in options.solvers():
+        try:
+            solver = Solver(**arguments)
+            if solver.compat == "official" and solver.algorithm in ("posterior", "sde") and solver.nfe > sde.T:
+                raise ValueError(f"num_sample_steps is at most T = {sde.T} with compat 'official', got {solver.nfe}")
+            make_plan(sde, solver)
+        except ValueError as error:
+            keys = _key_named_in(str(error), "sampler", (*SolverOptions.model_fields, "algorithm"))
+            problems.setdefault((_in_variant(options, label, keys), str(error)), []).append(label)
+        else:
+            solvers.append((label, solver))
+    if problems:
+        raise join(
+            line(options.file, keys, f"{text} ({', '.join(labels)})") for (keys, text), labels in problems.items()
+        )
+    return solvers
+
+
+def _in_variant(options: Options, label: str, keys: Keys) -> Keys:
+    """The place of a key within the variant that a label is of, if it is set there."""
+    names = [name for name in options.sampler.variants if label.startswith(f"{name}-")]
+    variant = max(names, key=len, default="")
+    if variant and keys[-1] in options.sampler.variants[variant].model_fields_set:
+        return ("sampler", "variants", variant, keys[-1])
+    return keys
+
+
+def _key_named_in(message: str, section: str, known: tuple[str, ...]) -> Keys:
+    """The option that an error is about: the first that it mentions."""
+    key = next((word for word in re.findall(r"\w+", message) if word in known), None)
+    if key == "algorithm":
+        return ("sde", "algorithm")
+    return (section,) if key is None else (section, key)
+
+
+def check_against_checkpoint(options: Options, metadata: Mapping[str, Any]) -> None:
+    """Raise OptionsError where the file contradicts what the checkpoint records about itself.
+
+    `metadata` is {which_model_G, variant, setting, fit_target, sde: {max_sigma, T, schedule, eps, convention}}; what is
+    missing or None is not compared.
+    """
+    network, sde = options.network_G, options.sde
+    targets = options.sampler.fit_target
+    recorded = metadata.get("sde") or {}
+    setting = metadata.get("setting") or {}
+    pairs: list[tuple[Keys, Any, Any]] = [
+        (("network_G", "which_model_G"), network.which_model_G, metadata.get("which_model_G")),
+        (("network_G", "variant"), network.variant, metadata.get("variant")),
+        *((("network_G", "setting", key), value, setting.get(key)) for key, value in network.setting.items()),
+        *((("sde", key), getattr(sde, key), recorded.get(key)) for key in _SDE_KEYS),
+        (("sde", "convention"), None if sde.convention == "auto" else sde.convention, recorded.get("convention")),
+        *(
+            (("sampler", "fit_target"), target, metadata.get("fit_target"))
+            for target in (targets if isinstance(targets, tuple) else (targets,))
+        ),
+        *(
+            (("sampler", "variants", name, "fit_target"), target, metadata.get("fit_target"))
+            for name, variant in options.sampler.variants.items()
+            for target in (variant.fit_target if isinstance(variant.fit_target, tuple) else (variant.fit_target,))
+        ),
+    ]
+    problems = [
+        line(options.file, keys, f"{show(given)} contradicts the checkpoint, which was trained with {show(trained)}")
+        for keys, given, trained in pairs
+        if given is not None and trained is not None and not _same(dotted(keys), given, trained)
+    ]
+    if problems:
+        raise join(problems)
+
+
+def _same(key: str, a: Any, b: Any) -> bool:
+    if key == "sde.max_sigma":  # from 1 on in 8-bit units
+        a, b = (value / 255 if value >= 1 else value for value in (a, b))
+    if isinstance(a, float) or isinstance(b, float):
+        return math.isclose(a, b, rel_tol=1e-6)
+    return list(a) == list(b) if isinstance(a, list | tuple) and isinstance(b, list | tuple) else bool(a == b)
+
+
+def check_context_dim(options: Options, width: int) -> None:
+    """Raise OptionsError unless the network takes contexts of the width that the DA-CLIP weights give."""
+    expected = options.network_G.setting.get("context_dim", 512)
+    if options.takes_contexts and expected != width:
+        model = next((name for name, known in CLIP_WIDTHS.items() if known == width), "its model")
+        raise error_at(
+            options.file,
+            ("network_G", "setting", "context_dim"),
+            f"{show(expected)} contradicts {options.path.daclip}: {model} has embeddings of width {width}",
+        )

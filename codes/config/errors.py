@@ -1,0 +1,60 @@
+"""The one error of option files, and how values are shown in it."""
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+Keys = tuple[str | int, ...]
+
+_LONGEST = 60
+
+
+class OptionsError(Exception):
+    """An option file that cannot be used. The message has one line per problem: `FILE: key: what is wrong`."""
+
+
+def dotted(keys: Keys) -> str:
+    """
+    >>> dotted(("sampler", "order", 1))
+    'sampler.order[1]'
+    """
+    text = ""
+    for key in keys:
+        text += f"[{key}]" if isinstance(key, int) else f".{key}" if text else key
+    return text
+
+
+def show(value: object) -> str:
+    """A value as it would be written in YAML, short.
+
+    >>> show((1, True, None, "two"))
+    "[1, true, null, 'two']"
+    """
+    text = _yaml(value)
+    return text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."
+
+
+def _yaml(value: object) -> str:
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(_yaml(item) for item in value) + "]"
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{key}: {_yaml(item)}" for key, item in value.items()) + "}"
+    return repr(value) if isinstance(value, str) else str(value)
+
+
+def error_at(file: Path | str, keys: Keys, text: str) -> OptionsError:
+    """The error for one key of a file."""
+    return OptionsError(line(file, keys, text))
+
+
+def line(file: Path | str, keys: Keys, text: str) -> str:
+    """One line of an error message."""
+    return ": ".join(part for part in (str(file), dotted(keys), text) if part)
+
+
+def join(lines: Iterable[str]) -> OptionsError:
+    """One error of several lines."""
+    return OptionsError("\n".join(lines))

@@ -1,0 +1,172 @@
+"""Option files: read, check, write back."""
+
+import difflib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from . import rules
+from .errors import Keys, dotted, join, show
+from .kinds import ForTraining, Ignored, choices, describe, item_type, model_of
+from .reading import MOVED, Source, read
+from .schema import Kind, Options, Variant
+
+
+def load_options(path: Path, overrides: Sequence[str] = (), kind: Kind = "test") -> Options:
+    """Read an option file; `overrides` are `a.b.c=value`, the value in YAML.
+
+    Raises OptionsError with a line for each problem, in the order of the file.
+    """
+    source = read(Path(path), overrides)
+    try:
+        options = Options.model_validate(source.values)
+    except ValidationError as error:
+        found = _problems(source, error.errors(include_url=False))
+    else:
+        found = list(rules.problems(options, kind))
+    if found:
+        found.sort(key=lambda problem: source.position(problem[0]))
+        raise join(dict.fromkeys(source.message(keys, text) for keys, text in found))
+    silent = [*source.ignored, *rules.without_effect(options, kind)]
+    silent.sort(key=lambda item: source.position(item[0]))
+    return options.remember(
+        source.file,
+        kind,
+        tuple(f"{dotted(source.renamed.get(keys, keys))}: ignored, {reason}" for keys, reason in silent),
+    )
+
+
+def resolved(options: Options) -> dict[str, Any]:
+    """The options in force, defaults included, as plain YAML types; without what has no effect.
+
+    What is left to the checkpoint or to the algorithm is not there. Loading the result gives the same options.
+    """
+    values = {"name": options.run_name, **_plain(options, options.kind)}
+    if options.kind == "test":
+        values["datasets"].pop("train", None)
+    return values
+
+
+def difference(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
+    """What changed from one `resolved` dict to another.
+
+    >>> difference({"sampler": {"order": 1}}, {"sampler": {"order": 2}, "seed": 0})
+    ['sampler.order: 1 -> 2', 'seed: not given -> 0']
+    """
+    before, after = dict(_leaves(a)), dict(_leaves(b))
+    return [
+        f"{dotted(keys)}: {_or_nothing(before, keys)} -> {_or_nothing(after, keys)}"
+        for keys in before | after
+        if keys not in before or keys not in after or before[keys] != after[keys]
+    ]
+
+
+def _or_nothing(values: dict[Keys, Any], keys: Keys) -> str:
+    return show(values[keys]) if keys in values else "not given"
+
+
+def _leaves(values: Mapping[str, Any], at: Keys = ()) -> Iterator[tuple[Keys, Any]]:
+    for key, value in values.items():
+        if isinstance(value, Mapping) and value:
+            yield from _leaves(value, (*at, key))
+        else:
+            yield (*at, key), value
+
+
+def _plain(value: Any, kind: Kind) -> Any:
+    if isinstance(value, Variant):  # null means something there, and a default would hide the common value
+        return {key: _plain(getattr(value, key), kind) for key in value.model_fields_set}
+    if isinstance(value, BaseModel):
+        dropped = (Ignored, ForTraining) if kind == "test" else (Ignored,)
+        return {
+            key: _plain(getattr(value, key), kind)
+            for key, field in type(value).model_fields.items()
+            if getattr(value, key) is not None and not any(isinstance(item, dropped) for item in field.metadata)
+        }
+    if isinstance(value, dict):
+        return {key: _plain(item, kind) for key, item in value.items()}
+    return [_plain(item, kind) for item in value] if isinstance(value, tuple) else value
+
+
+# What pydantic found, in words.
+
+
+def _problems(source: Source, errors: list[ErrorDetails]) -> list[tuple[Keys, str]]:
+    found: dict[Keys, str] = {}
+    for error in errors:
+        keys = _keys(source.values, error["loc"], missing=error["type"] == "missing")
+        found.setdefault(keys, _text(source.values, keys, error))
+    # A value that fits neither of two kinds gives an error for each; the one that got further knows better.
+    return [(keys, text) for keys, text in found.items() if not any(_within(other, keys) for other in found)]
+
+
+def _within(keys: Keys, outer: Keys) -> bool:
+    return len(keys) > len(outer) and keys[: len(outer)] == outer
+
+
+def _keys(values: Any, location: tuple[str | int, ...], missing: bool) -> Keys:
+    """Where an error is in the file: pydantic's location without the names of the types it tried."""
+    keys: list[str | int] = []
+    for i, part in enumerate(location):
+        if part in values if isinstance(values, dict) else isinstance(values, tuple) and isinstance(part, int):
+            values = values[part]
+        elif not (missing and i == len(location) - 1):
+            continue
+        keys.append(part)
+    return tuple(keys)
+
+
+def _text(values: Any, keys: Keys, error: ErrorDetails) -> str:
+    if error["type"] == "refused":
+        return error["msg"]
+    if error["type"] == "extra_forbidden":
+        return "unknown option" + _nearest_key(keys, values)
+    annotation, metadata = _type_at(keys, values)
+    expected = describe(annotation, tuple(metadata))
+    if error["type"] == "missing":
+        return f"missing, expected {expected}"
+    for key in keys:
+        values = values[key]
+    near = difflib.get_close_matches(values, choices(annotation), n=1) if isinstance(values, str) else []
+    hint = f", did you mean {near[0]!r}?" if near and near[0] != values else ""
+    return f"expected {expected}, got {show(values)}{hint}"
+
+
+def _type_at(keys: Keys, values: Any) -> tuple[Any, Sequence[Any]]:
+    """The type of an option and its annotations. `values` are those of the file: some types depend on them."""
+    annotation: Any = Options
+    metadata: Sequence[Any] = ()
+    for key in keys:
+        section = model_of(annotation)
+        if section is not None and key in section.model_fields:
+            field = section.model_fields[str(key)]
+            annotation, metadata = field.annotation, field.metadata
+        else:
+            annotation, metadata = item_type(annotation, values), ()
+        # What is missing has no value, and text that stands where a section belongs has no keys.
+        inside = isinstance(values, tuple) or (isinstance(values, dict) and key in values)
+        values = values[key] if inside else None
+    return annotation, metadata
+
+
+def _nearest_key(keys: Keys, values: Any) -> str:
+    """The same key of another section, else a similar one of this."""
+    section = model_of(_type_at(keys[:-1], values)[0])
+    assert section is not None
+    name = str(keys[-1])
+    known = [*section.model_fields, *(str(old[-1]) for old in MOVED if old[:-1] == keys[:-1])]
+    near = difflib.get_close_matches(name, known, n=1)
+    elsewhere = [dotted(path) for path in _all_keys(Options, ()) if path[-1] == name]
+    best = elsewhere if len(elsewhere) == 1 else near
+    return f", did you mean {best[0]!r}?" if best else ""
+
+
+def _all_keys(section: type[BaseModel], at: Keys) -> Iterator[Keys]:
+    for key, field in section.model_fields.items():
+        yield (*at, key)
+        inner = model_of(field.annotation)  # not the sections with a name, such as datasets.<name>
+        if inner is not None:
+            yield from _all_keys(inner, (*at, key))

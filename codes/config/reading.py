@@ -1,0 +1,194 @@
+"""From a YAML file and `a.b=value` overrides to plain values that remember where they were written."""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from .errors import Keys, OptionsError, dotted, error_at, join, line, show
+
+# The published files use two names for some things. Old place -> new place.
+MOVED: dict[Keys, Keys] = {
+    ("sde", "sampling_mode"): ("sde", "algorithm"),
+    ("network_G", "which_model"): ("network_G", "which_model_G"),
+    ("network_L", "which_model_G"): ("network_L", "which_model"),
+    ("path", "results_root"): ("results",),
+    ("train", "manual_seed"): ("seed",),
+}
+
+_OVERRIDE = re.compile(r"([\w-]+(?:\.[\w-]+)*)\s*=(.*)", re.DOTALL)
+
+
+@dataclass
+class Source:
+    """What was written, where. Lists are tuples, so that the options made of them cannot change."""
+
+    file: Path
+    values: dict[str, Any]
+    lines: dict[Keys, tuple[int, int]]
+    overridden: list[Keys] = field(default_factory=list)
+    renamed: dict[Keys, Keys] = field(default_factory=dict)
+    ignored: list[tuple[Keys, str]] = field(default_factory=list)
+
+    def position(self, keys: Keys) -> tuple[int, int, int]:
+        """For sorting: file lines first, then overrides in their order. What is missing is where its parent is."""
+        for i, path in enumerate(self.overridden):
+            if keys[: len(path)] == path:
+                return (1, i, 0)
+        while keys and keys not in self.lines:
+            keys = keys[:-1]
+        return (0, *self.lines.get(keys, (0, 0)))
+
+    def message(self, keys: Keys, text: str) -> str:
+        """The line about a key, under the name that the user wrote."""
+        name = self.renamed.get(keys, keys)
+        if any(keys[: len(path)] == path for path in self.overridden):
+            return f"--set {dotted(name)}: {text}"
+        return line(self.file, name, text)
+
+
+def read(path: Path, overrides: Sequence[str]) -> Source:
+    """Read a file and apply overrides to it; raise OptionsError for what is not a mapping of words."""
+    source = _parse_file(path)
+    for old, new in MOVED.items():
+        _move(source, old, new)
+    for override in overrides:
+        _override(source, override)
+    return source
+
+
+def _parse_file(path: Path) -> Source:
+    try:
+        text = path.read_bytes().decode("utf-8-sig")
+    except FileNotFoundError:
+        raise error_at(path, (), "no such file") from None
+    except UnicodeDecodeError as error:
+        raise error_at(path, (), f"not a text file in UTF-8 (byte {error.start})") from None
+    except OSError as error:
+        raise error_at(path, (), (error.strerror or "cannot be read").lower()) from None
+    values, lines = _parse(str(path), text)
+    if values is None:
+        raise error_at(path, (), "the file is empty")
+    if not isinstance(values, dict):
+        raise error_at(path, (), f"expected a mapping of options (key: value), got {show(values)}")
+    return Source(path, values, lines)
+
+
+def _parse(origin: str, text: str) -> tuple[Any, dict[Keys, tuple[int, int]]]:
+    """The values of a YAML text and the lines of its keys."""
+    try:
+        loader = yaml.SafeLoader(text)
+        node = loader.get_single_node()
+        if node is None:
+            return None, {}
+        lines, problems = _survey(node)
+        if problems:
+            raise join(line(origin, keys, text) for keys, text in problems)
+        return _frozen(loader.construct_document(node)), lines
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        where = f"line {mark.line + 1}: " if mark else ""
+        what = " ".join((error.problem or error.context or "not YAML").split())
+        if what.startswith("but ") and error.context:
+            what = f"{error.context}, {what}"
+        hint = ", indent with spaces instead of tabs" if "'\\t'" in what else ""
+        raise OptionsError(f"{origin}: {where}{what}{hint}") from None
+    except yaml.reader.ReaderError as error:
+        number = text.count("\n", 0, error.position) + 1
+        raise OptionsError(f"{origin}: line {number}: character {error.character:#04x} is not allowed") from None
+    except ValueError as error:  # e.g. the date 2024-13-45
+        raise OptionsError(f"{origin}: not YAML: {error}") from None
+    except RecursionError:
+        raise OptionsError(f"{origin}: nested too deeply") from None
+
+
+def _survey(root: yaml.Node) -> tuple[dict[Keys, tuple[int, int]], list[tuple[Keys, str]]]:
+    """The position of every key, and what PyYAML lets pass: keys that are given twice or are not words."""
+    lines: dict[Keys, tuple[int, int]] = {}
+    problems: list[tuple[Keys, str]] = []
+    seen: set[int] = set()  # an alias (*name) leads to the same node again, and may lead to itself
+
+    def children(node: yaml.Node, keys: Keys) -> Iterator[tuple[Keys, yaml.Node]]:
+        if isinstance(node, yaml.SequenceNode):
+            for i, item in enumerate(node.value):
+                lines[(*keys, i)] = (item.start_mark.line + 1, item.start_mark.column)
+                yield (*keys, i), item
+        elif isinstance(node, yaml.MappingNode):
+            for key, item in node.value:
+                if key.tag == "tag:yaml.org,2002:merge":
+                    continue
+                path: Keys = (*keys, str(key.value))
+                if key.tag != "tag:yaml.org,2002:str":
+                    problems.append((path, f"a key must be a word, put it in quotes (line {key.start_mark.line + 1})"))
+                elif path in lines:
+                    first, second = lines[path][0], key.start_mark.line + 1
+                    where = f"in line {first}" if first == second else f"in lines {first} and {second}"
+                    problems.append((path, f"given twice, {where}"))
+                else:
+                    lines[path] = (key.start_mark.line + 1, key.start_mark.column)
+                    yield path, item
+
+    def visit(node: yaml.Node, keys: Keys) -> None:
+        if id(node) not in seen:
+            seen.add(id(node))
+            for path, child in children(node, keys):
+                visit(child, path)
+
+    visit(root, ())
+    return lines, problems
+
+
+def _frozen(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _frozen(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return tuple(_frozen(item) for item in value)
+    return value
+
+
+def _move(source: Source, old: Keys, new: Keys) -> None:
+    """Take a value to the place where the schema has it; what is at both places is ignored at the old one."""
+    section, key = str(old[0]), str(old[1])
+    parent = source.values.get(section)
+    if not isinstance(parent, dict) or key not in parent:
+        return
+    value = parent.pop(key)
+    target = parent if new[0] == section else source.values
+    if not parent and target is not parent:
+        del source.values[section]
+    if value is None:
+        return
+    if target.get(str(new[-1])) is not None:
+        source.ignored.append((old, f"'{new[-1]}' is given"))
+        return
+    target[str(new[-1])] = value
+    source.renamed[new] = old
+    for keys, place in list(source.lines.items()):
+        if keys[: len(old)] == old:
+            source.lines[new + keys[len(old) :]] = place
+
+
+def _override(source: Source, text: str) -> None:
+    match = _OVERRIDE.fullmatch(text.strip())
+    if match is None:
+        raise OptionsError(f"--set {text}: expected KEY=VALUE, for example sampler.order=2")
+    written = tuple(match[1].split("."))
+    value, _ = _parse(f"--set {match[1]}", match[2])
+    keys = MOVED.get(written, written)
+    target = source.values
+    for i, key in enumerate(keys[:-1]):
+        if target.get(str(key)) is None:
+            target[str(key)] = {}
+            source.overridden.append(keys[: i + 1])
+        target = target[str(key)]
+        if not isinstance(target, dict):
+            raise OptionsError(f"--set {match[1]}: {show('.'.join(written[: i + 1]))} is not a section")
+    target[str(keys[-1])] = value
+    source.renamed.pop(keys, None)
+    source.ignored = [(old, why) for old, why in source.ignored if MOVED[old] != keys]
+    if keys != written:
+        source.renamed[keys] = written
+    source.overridden.append(keys)

@@ -1,0 +1,112 @@
+"""The reference of all options, made from the schema."""
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from .errors import show
+from .kinds import ForTraining, Ignored, Unset, describe, is_sweep, item_type, model_of
+from .schema import Options, PairingRule, Variant
+
+_INTRODUCTION = """\
+# Options
+
+An option file says what to run: networks, weights, solvers, images, metrics. `test.yml` is the one to edit; the others
+reproduce the published ones. The names are those of the published option files of MR Sampler, DA-CLIP, IR-SDE and
+Refusion, which run unchanged. What is left out takes the default below. This text is made from the schema by
+`python -m codes.config > options/README.md`.
+
+A key that does not exist or a value of the wrong kind is an error, told in one line before anything is loaded:
+
+```
+options/test.yml: sampler.ordr: unknown option, did you mean 'order'?
+```
+
+Published keys that have no meaning here are accepted, and listed as ignored when a run starts.
+
+## Several solvers in one run
+
+Where the tables below say *sweep*, a list is tried value by value, in all combinations:
+
+```yaml
+sde: {algorithm: [posterior, mrsampler]}
+sampler: {num_sample_steps: [5, 10], order: [1, 2]}
+```
+
+Named variants set the algorithm and any key of `sampler` on top of the common ones; null takes a common one away:
+
+```yaml
+sampler:
+  num_sample_steps: [5, 10]
+  variants:
+    pc: {algorithm: mrsampler-pc, tau: 0.3}
+    paper: {algorithm: mrsampler, order: 2, compat: official}
+```
+
+Each solver has a folder named after what tells it from the others: `pc-nfe5`, `paper-nfe10`, `mrsampler-order1-nfe5`.
+
+Single options are set from the command line with `--set sampler.num_sample_steps=10`.
+"""
+
+
+def schema_markdown() -> str:
+    """The complete reference, as in options/README.md."""
+    parts = [_INTRODUCTION]
+    top = {key: field for key, field in Options.model_fields.items() if _inner(field) is None}
+    parts.append(_table("Top level", "The run as a whole.", top))
+    for key, field in Options.model_fields.items():
+        section = _inner(field)
+        if section is None:
+            continue
+        title = f"`{key}.<name>`" if model_of(field.annotation) is None else f"`{key}`"
+        parts.append(_table(title, _sentence(field), section.model_fields))
+        if key == "sampler":
+            own = {"algorithm": Variant.model_fields["algorithm"]}
+            parts.append(_table("`sampler.variants.<name>`", "Every key of `sampler`, and:", own))
+    return "\n".join(parts)
+
+
+def _inner(field: FieldInfo) -> type[BaseModel] | None:
+    """The section that a field is or has by name; a pairing rule is a value."""
+    section = model_of(field.annotation) or model_of(item_type(field.annotation))
+    return None if section is PairingRule else section
+
+
+def _sentence(field: FieldInfo) -> str:
+    text = f"{field.description}"
+    return text[0].upper() + text[1:] + (" (training only)." if _marked(field, ForTraining) else ".")
+
+
+def _table(title: str, text: str, fields: dict[str, FieldInfo]) -> str:
+    lines = [f"## {title}", "", text, "", "| key | values | default | meaning |", "|---|---|---|---|"]
+    for key, field in fields.items():
+        values = describe(field.annotation, tuple(field.metadata), quote="`").removeprefix("one of ")
+        cells = (
+            f"`{key}`",
+            values + ("; *sweep*" if is_sweep(field.annotation) else ""),
+            _default(field),
+            _meaning(field),
+        )
+        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def _default(field: FieldInfo) -> str:
+    unset = next((item.text for item in field.metadata if isinstance(item, Unset)), None)
+    if unset is not None:
+        return unset
+    if field.is_required():
+        return "required"
+    if field.default is None or field.default in ((), {}):
+        return "none"
+    return f"`{field.default}`" if isinstance(field.default, str) else f"`{show(field.default)}`".replace("'", "")
+
+
+def _meaning(field: FieldInfo) -> str:
+    ignored = next((item.reason for item in field.metadata if isinstance(item, Ignored)), None)
+    if ignored is not None:
+        return f"{field.description}; ignored: {ignored}"
+    return f"{field.description}" + (" (training)" if _marked(field, ForTraining) else "")
+
+
+def _marked(field: FieldInfo, mark: type) -> bool:
+    return any(isinstance(item, mark) for item in field.metadata)

@@ -1,0 +1,135 @@
+"""What the options must fulfil together, and which of those given have no effect."""
+
+import re
+from collections.abc import Iterator
+
+from pydantic import BaseModel
+
+from .errors import Keys
+from .kinds import ForTraining, Ignored
+from .schema import DatasetOptions, DegradationOptions, Kind, Options, PairingRule
+
+_NAME = re.compile(r"\w[\w.+ -]*")
+# Width of the embeddings of the CLIP models that DA-CLIP was published for.
+CLIP_WIDTHS = {"ViT-B-32": 512, "ViT-L-14": 768}
+
+_TRAINING = "only training uses it"
+
+
+def problems(options: Options, kind: Kind) -> Iterator[tuple[Keys, str]]:
+    """Contradictions and omissions, as (key, text)."""
+    for section, names in (("datasets", options.datasets), ("variants", options.sampler.variants)):
+        for name in names:
+            if not _NAME.fullmatch(name):
+                keys = (section, name) if section == "datasets" else ("sampler", section, name)
+                yield keys, "expected a name of letters, digits, '.', '_', '-' that starts with a letter or digit"
+    yield from _networks(options)
+    if not options.datasets:
+        yield ("datasets",), "names no dataset"
+    elif kind == "test" and not options.test_sets:
+        yield ("datasets",), "has only 'train', and nothing to test on"
+    elif kind == "train" and "train" not in options.datasets:
+        yield ("datasets",), "has no 'train' to train on"
+    for name, dataset in options.datasets.items():
+        if kind == "train" or name != "train":
+            yield from _dataset(options, name, dataset, kind)
+    if kind == "train" and options.train.lr_scheme == "MultiStepLR" and not options.train.lr_steps:
+        yield ("train", "lr_steps"), "missing, lr_scheme MultiStepLR needs the steps where the learning rate falls"
+
+
+def _networks(options: Options) -> Iterator[tuple[Keys, str]]:
+    network, path = options.network_G, options.path
+    if network.which_model_G is None and path.pretrain_model_G is None:
+        yield ("network_G", "which_model_G"), "missing, and path.pretrain_model_G names no weights to tell it from"
+    if options.takes_contexts:
+        if path.daclip is None:
+            yield (
+                ("path", "daclip"),
+                "missing, this ConditionalUNet takes DA-CLIP's contexts (use_degra_context, use_image_context)",
+            )
+        width = network.setting.get("context_dim", 512)
+        for clip, expected in CLIP_WIDTHS.items():
+            if path.daclip is not None and clip in path.daclip and width != expected:
+                yield (
+                    ("network_G", "setting", "context_dim"),
+                    f"{width} contradicts path.daclip: {clip} has embeddings of width {expected}",
+                )
+    if options.model == "latent_denoising" and options.network_L.which_model is None:
+        yield ("network_L", "which_model"), "missing, model latent_denoising needs the latent network"
+
+
+def _dataset(options: Options, name: str, dataset: DatasetOptions, kind: Kind) -> Iterator[tuple[Keys, str]]:
+    at: Keys = ("datasets", name)
+    mode = dataset.mode
+    folders = [key for key in ("root", "dataroot", "dataroot_LQ", "dataroot_GT") if getattr(dataset, key) is not None]
+
+    def needs(*keys: str) -> Iterator[tuple[Keys, str]]:
+        for key in keys:
+            if key not in folders:
+                yield (*at, key), f"missing, mode {mode} needs it"
+
+    if dataset.root is not None and len(folders) > 1:
+        yield (*at, folders[1]), "contradicts root, which has both degraded and clean images: keep one of them"
+    elif mode in ("LQGT", "LQ") and dataset.root is None:
+        yield from needs("dataroot_LQ", "dataroot_GT") if mode == "LQGT" else needs("dataroot_LQ")
+    elif mode == "MD" and dataset.task_root is None:
+        yield (*at, "root"), "missing, mode MD needs it"
+    elif mode == "MDGT":
+        if kind == "test":
+            yield (*at, "mode"), "MDGT degrades at random, which is for training: use GT with a degradation"
+        elif not {"root", "dataroot", "dataroot_GT"} & set(folders):
+            yield from needs("dataroot_GT")
+    elif mode == "GT":
+        yield from needs("dataroot_GT")
+        if options.degradation_of(name) is None:
+            yield (*at, "degradation"), "missing, mode GT needs to know how to degrade the images"
+    if dataset.tasks is not None and dataset.task_root is None:
+        yield (*at, "tasks"), "only root has tasks"
+    if isinstance(dataset.pairing, PairingRule):
+        for key, pattern in (("lq", dataset.pairing.lq), ("gt", dataset.pairing.gt)):
+            if pattern.count("{}") != 1:
+                yield (*at, "pairing", key), f"expected {{}} once, for what the names share, got {pattern!r}"
+
+
+def without_effect(options: Options, kind: Kind) -> Iterator[tuple[Keys, str]]:
+    """Options that were given and do nothing, as (key, reason)."""
+    yield from _marked(options, (), kind)
+    sets = options.test_sets if kind == "test" else options.datasets
+    for name, dataset in sets.items():
+        if dataset.mode == "GT" and dataset.dataroot_LQ is not None:
+            yield ("datasets", name, "dataroot_LQ"), "mode GT makes the degraded images from the clean ones"
+        if dataset.mode == "LQ" and dataset.dataroot_GT is not None:
+            yield ("datasets", name, "dataroot_GT"), "mode LQ has no clean images"
+        if dataset.mode != "GT" and dataset.degradation not in (None, "super-resolution"):
+            yield ("datasets", name, "degradation"), "only mode GT degrades images"
+        if dataset.dataroot is not None and dataset.task_root != dataset.dataroot:
+            yield ("datasets", name, "dataroot"), "only mode MD uses it"
+    used = any(set_.mode in ("GT", "MDGT") or options.enlargement_of(name) > 1 for name, set_ in sets.items())
+    if not used and options.degradation != DegradationOptions():
+        hint = "; to leave out a border as the published metrics do: metrics.crop_border" if kind == "test" else ""
+        yield ("degradation",), "no dataset is degraded on the fly" + hint
+    if options.sde.sample_T is not None and "num_sample_steps" in options.sampler.model_fields_set:
+        yield ("sde", "sample_T"), "sampler.num_sample_steps is given"
+    if isinstance(options.distortion, tuple) and not any(set_.task_root for set_ in sets.values()):
+        yield ("distortion",), "the datasets name their folders themselves"
+
+
+def _marked(section: BaseModel, at: Keys, kind: Kind) -> Iterator[tuple[Keys, str]]:
+    """The keys that were given and are marked in the schema as without effect; of a section, not those inside."""
+    for key, field in type(section).model_fields.items():
+        if key not in section.model_fields_set:
+            continue
+        value = getattr(section, key)
+        reason = next((item.reason for item in field.metadata if isinstance(item, Ignored)), None)
+        if reason is None and kind == "test" and any(isinstance(item, ForTraining) for item in field.metadata):
+            reason = _TRAINING
+        if reason is not None:
+            yield (*at, key), reason
+        elif isinstance(value, BaseModel):
+            yield from _marked(value, (*at, key), kind)
+        elif key == "datasets":
+            for name, dataset in value.items():
+                if kind == "test" and name == "train":
+                    yield (*at, key, name), _TRAINING
+                else:
+                    yield from _marked(dataset, (*at, key, name), kind)

@@ -1,0 +1,496 @@
+"""The schema of option files: every option with its type, default and meaning.
+
+`options/README.md` and the error messages are made from it. The names are those of the published option files; what
+those do not have (`results` ... `metrics`) is ours. No option here is the torch object it leads to: importing torch
+takes longer than finding a typing mistake.
+"""
+
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self, get_args
+
+from annotated_types import Ge, Gt, Le, Lt, MinLen
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, StringConstraints, model_validator
+from pydantic_core import PydanticCustomError
+
+from .kinds import (
+    Count,
+    Expected,
+    ForTraining,
+    Ignored,
+    Integer,
+    Number,
+    Positive,
+    PositiveNumber,
+    Scalar,
+    Share,
+    Sweep,
+    SweepOfLists,
+    Unset,
+)
+from .sweep import expand
+
+Kind = Literal["test", "train"]
+Algorithm = Literal["mrsampler", "mrsampler-pc", "posterior", "sde", "ode", "heun"]
+TimeSchedule = Literal[
+    "auto", "linear-lambda", "linspace", "leading", "trailing", "karras-n", "karras-t", "sinh", "optimised"
+]
+Task = Literal[
+    "motion-blurry",
+    "hazy",
+    "jpeg-compressed",
+    "low-light",
+    "noisy",
+    "raindrop",
+    "rainy",
+    "shadowed",
+    "snowy",
+    "uncompleted",
+]
+TASKS: tuple[Task, ...] = get_args(Task)
+Degraded = Task | Literal["super-resolution"]
+# What the published files call the degradations that they make on the fly.
+_DISTORTIONS: dict[str, Degraded] = {
+    "denoise": "noisy",
+    "denoising": "noisy",
+    "sr": "super-resolution",
+    "sisr": "super-resolution",
+    "inpaint": "uncompleted",
+    "inpainting": "uncompleted",
+    "super-resolution": "super-resolution",
+    **{task: task for task in TASKS},
+}
+
+FolderName = Annotated[
+    str,
+    StringConstraints(pattern=r"^\w[\w.+ -]*$"),
+    Expected("a name of letters, digits, '.', '_', '-' that starts with a letter or digit"),
+]
+Text = Annotated[str, StringConstraints(min_length=1), Expected("text")]
+Setting = dict[str, Scalar | tuple[Scalar | tuple[Scalar, ...], ...]]
+
+
+class Section(BaseModel):
+    """A mapping of known keys. `key:` with nothing after it is a key that is not given."""
+
+    # Deferred: only `Options` is built, with all sections in it, when the first file is read.
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False, defer_build=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _drop_nulls(cls, data: Any) -> Any:
+        if data is None:
+            return {}
+        if not isinstance(data, dict):
+            return data
+        return {key: value for key, value in data.items() if value is not None or key not in cls.model_fields}
+
+
+class SDEOptions(Section):
+    algorithm: Sweep[Algorithm] = Field(
+        "mrsampler-pc", description="the solver, see the README; `sampling_mode` is another name for it"
+    )
+    max_sigma: Annotated[PositiveNumber | None, Unset("the checkpoint's, else 50")] = Field(
+        None, description="stationary noise level; 1 or more is in 8-bit units (50 means 50/255)"
+    )
+    T: Annotated[Positive | None, Unset("the checkpoint's, else 100")] = Field(
+        None, description="number of training steps"
+    )
+    sample_T: Annotated[Literal[-1] | Positive | None, Unset("T")] = Field(
+        None,
+        description="network evaluations where `sampler.num_sample_steps` is not given; -1 stands for T",
+    )
+    schedule: Annotated[Literal["cosine", "linear", "constant"] | None, Unset("the checkpoint's, else cosine")] = Field(
+        None, description="the schedule of theta"
+    )
+    eps: Annotated[Annotated[Number, Gt(0), Lt(1)] | None, Unset("the checkpoint's, else 0.005")] = Field(
+        None, description="alpha at t = T"
+    )
+    convention: Literal["auto", "daclip", "irsde"] = Field(
+        "auto",
+        description="whether Theta(0) is theta_0 (`daclip`: DA-CLIP, MR Sampler) or 0 (`irsde`: IR-SDE, Refusion); "
+        "`auto` asks the checkpoint, else the network: `daclip` if it takes contexts",
+    )
+
+
+class SolverOptions(Section):
+    """What `codes.Solver` takes, except its algorithm."""
+
+    num_sample_steps: Annotated[
+        Sweep[Positive], Unset("8; `posterior`, `sde`, `ode`, `heun`: T, as published; all: `sde.sample_T` if given")
+    ] = Field(None, description="network evaluations (NFE)")
+    solver_type: Annotated[Sweep[Literal["sde", "ode"]], Unset("`sde` (`heun`: `ode`; `mrsampler-pc`: see `tau`)")] = (
+        Field(None, description="short for `tau` 1 or 0")
+    )
+    parameterization: Sweep[Literal["data", "noise"]] = Field(
+        "data", description="what the scheme extrapolates; `noise` is unstable below 18 evaluations"
+    )
+    order: Annotated[Sweep[Annotated[Integer, Ge(1), Le(3)]], Unset("2")] = Field(
+        None, description="order of the scheme; the same thing as `predictor`"
+    )
+    fit_target: Annotated[
+        Sweep[Literal["noise", "data", "velocity", "score"]], Unset("the checkpoint's, else `noise`")
+    ] = Field(None, description="what the network predicts")
+    lambda_min: Annotated[Sweep[Number], Unset("no bound")] = Field(
+        None, description="start no earlier than this log signal-to-noise ratio"
+    )
+    time_schedule: Annotated[
+        SweepOfLists[
+            TimeSchedule
+            | Annotated[tuple[Annotated[Number, Ge(0)], ...], MinLen(2), Expected("the list of N + 1 descending times")]
+        ],
+        Unset("`linear-lambda` (`mrsampler`), `auto` (`mrsampler-pc`), `linspace` (the others)"),
+    ] = Field(
+        None, description="where the network is evaluated; `auto`: `optimised` for 2 to 4 evaluations, `sinh` from 5"
+    )
+    timestep_offset: Sweep[Annotated[Number, Ge(0)]] = Field(
+        0.0, description="time of the last evaluation of `leading` (at least 1)"
+    )
+    rho: Sweep[PositiveNumber] = Field(7.0, description="exponent of the Karras grids")
+    thresholding: Sweep[bool] = Field(False, description="dynamic thresholding of the data prediction")
+    threshold_ratio: Sweep[Annotated[Number, Gt(0), Le(1)]] = Field(0.995, description="its quantile")
+    threshold_max: Sweep[Annotated[Number, Ge(1)]] = Field(1.5, description="its largest threshold")
+    denoise_last: Sweep[bool] = Field(False, description="end with a data prediction")
+    predictor: Annotated[Sweep[Annotated[Integer, Ge(1), Le(3)]], Unset("2 (`mrsampler`: order)")] = Field(
+        None, description="how many predictions a step extrapolates from"
+    )
+    corrector: Annotated[Sweep[Annotated[Integer, Ge(0), Le(3)]], Unset("2 (`mrsampler`: 0)")] = Field(
+        None, description="how many the corrector uses; 0 is no corrector"
+    )
+    gate: Annotated[Sweep[Annotated[Number, Ge(0)]], Unset("3 (`mrsampler`: off)")] = Field(
+        None, description="largest amplification of the network's error by older predictions; 0 is off"
+    )
+    tau: Annotated[Sweep[Share], Unset("0.3 below 15 evaluations, 1 from there on (`mrsampler`: 1)")] = Field(
+        None, description="stochasticity from 0 (ODE) to 1 (SDE)"
+    )
+    clamp: Annotated[
+        SweepOfLists[bool | Annotated[tuple[Number, Number], Expected("[low, high]")]],
+        Unset("true (`mrsampler`: false)"),
+    ] = Field(None, description="clip the data prediction to [0, 1], or to a given range")
+    last_order: Annotated[
+        Sweep[Annotated[Integer, Ge(0), Le(3)]], Unset("1 below 15 evaluations, 0 from there on (`mrsampler`: 0)")
+    ] = Field(None, description="order of the last step; 0 leaves it as it is")
+    mode: Sweep[Literal["sample", "mmse"]] = Field(
+        "sample", description="`mmse`: few first-order steps near the posterior mean, for the best PSNR"
+    )
+    compat: Annotated[Sweep[Literal["official"]], Unset("none")] = Field(
+        None, description="`official`: the published code exactly, mistakes included"
+    )
+
+
+class Variant(SolverOptions):
+    algorithm: Annotated[Sweep[Algorithm], Unset("`sde.algorithm`")] = Field(None, description="the solver")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _drop_nulls(cls, data: Any) -> Any:
+        """Here null has a meaning: the solver's default instead of the common value."""
+        return {} if data is None else data
+
+
+class SamplerOptions(SolverOptions):
+    variants: dict[str, Variant] = Field({}, description="named solvers, each with what it sets differently")
+
+
+class DegradationOptions(Section):
+    sigma: Annotated[Number, Ge(0)] = Field(50.0, description="standard deviation of noise, in 8-bit units")
+    noise_type: Literal["G"] = Field("G", description="Gaussian noise")
+    scale: Positive = Field(4, description="factor of super-resolution: how much smaller degraded images are")
+    mask_root: Text | None = Field(None, description="folder of masks for inpainting (black is missing)")
+
+
+class PairingRule(Section):
+    lq: Text = Field(description="name of a degraded image, `{}` standing for what the names share")
+    gt: Text = Field(description="name of the clean image that belongs to it")
+
+
+_REFUSED = {
+    "BokehLQGT": "mode 'BokehLQGT' (bokeh) needs lens data for each image and a network that takes them, "
+    "which are not supported",
+    "BokehLQ": "mode 'BokehLQ' (bokeh) needs lens data for each image and a network that takes them, "
+    "which are not supported",
+    "SteLQGT": "mode 'SteLQGT' (stereo) needs two views of each image and a network that takes both, "
+    "which are not supported",
+    "SteLQ": "mode 'SteLQ' (stereo) needs two views of each image and a network that takes both, "
+    "which are not supported",
+}
+
+
+def _refuse(mode: Any) -> Any:
+    if isinstance(mode, str) and mode in _REFUSED:
+        raise PydanticCustomError("refused", "{text}", {"text": _REFUSED[mode]})
+    return mode
+
+
+class DatasetOptions(Section):
+    name: Annotated[Text | None, Unset("the key")] = Field(None, description="name in tables and folders")
+    mode: Annotated[
+        Literal["LQGT", "LQ", "GT", "MD", "MDGT"], BeforeValidator(_refuse), Unset("what the folders given suggest")
+    ] = Field(
+        description="`LQGT`: degraded and clean images; `LQ`: degraded ones alone, no metrics; `GT`: clean ones, "
+        "degraded on the fly; `MD`: one folder per task; `MDGT`: clean ones, randomly degraded (training)",
+    )
+    root: Text | None = Field(None, description="folder with `TASK/LQ` and `TASK/GT` for the ten published tasks")
+    tasks: Annotated[tuple[Task, ...] | None, MinLen(1), Unset("`distortion`, else all that are there")] = Field(
+        None, description="tasks to take from `root`"
+    )
+    dataroot: Text | None = Field(None, description="the same as `root`, for mode MD")
+    dataroot_LQ: Text | None = Field(None, description="folder of degraded images")
+    dataroot_GT: Text | None = Field(None, description="folder of clean images")
+    max_images: Annotated[Positive | None, Unset("all")] = Field(
+        None, description="take the first N in name order, of each task"
+    )
+    pairing: Literal["name", "order"] | PairingRule = Field(
+        "name",
+        description='how degraded and clean images belong together: by `name`, by `order`, or `{lq: "rain-{}", '
+        'gt: "norain-{}"}`',
+    )
+    degradation: Annotated[Degraded | None, Unset("what `distortion` names")] = Field(
+        None,
+        description="mode GT: what is done to the clean images, with the numbers in `degradation`; "
+        "`super-resolution` in the other modes: degraded images are smaller by `degradation.scale`",
+    )
+    color: Literal["RGB"] = Field("RGB", description="grey images become RGB")
+    batch_size: Annotated[Positive, ForTraining()] = Field(4, description="images in a training step")
+    n_workers: Annotated[Count, ForTraining()] = Field(4, description="processes that read images")
+    GT_size: Annotated[Positive | None, ForTraining(), Unset("`patch_size`")] = Field(
+        None, description="side of the training crops"
+    )
+    patch_size: Annotated[Positive | None, ForTraining(), Unset("`GT_size`, else 256")] = Field(
+        None, description="the same as `GT_size`"
+    )
+    LR_size: Annotated[Positive | None, Ignored("it follows from GT_size and degradation.scale")] = Field(
+        None, description="side of the degraded crops"
+    )
+    use_flip: Annotated[bool, ForTraining()] = Field(True, description="flip crops at random")
+    use_rot: Annotated[bool, ForTraining()] = Field(True, description="rotate crops at random")
+    use_shuffle: Annotated[bool, ForTraining()] = Field(True, description="shuffle the images in each epoch")
+    use_swap: Annotated[bool, ForTraining()] = Field(
+        False, description="exchange degraded and clean at random (latent networks)"
+    )
+    optimizer: Annotated[Text | None, Ignored("the optimiser is train.optimizer")] = Field(
+        None, description="misplaced in a published file"
+    )
+    dataroot_meta: Annotated[Text | None, Ignored("only the bokeh modes have lens data")] = Field(
+        None, description="lens data"
+    )
+    dataroot_alpha: Annotated[Text | None, Ignored("only the bokeh modes have alpha masks")] = Field(
+        None, description="alpha masks"
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _infer_mode(cls, data: Any) -> Any:
+        if not isinstance(data, dict) or data.get("mode") is not None:
+            return data
+        given = {key for key, value in data.items() if value is not None}
+        for keys, mode in (
+            ({"root"}, "LQGT"),
+            ({"dataroot"}, "MD"),
+            ({"dataroot_LQ", "dataroot_GT"}, "LQGT"),
+            ({"dataroot_LQ"}, "LQ"),
+            ({"dataroot_GT"}, "GT"),
+        ):
+            if keys <= given:
+                return {**data, "mode": mode}
+        return data
+
+    @property
+    def task_root(self) -> str | None:
+        """The folder that has a folder for each task; None where the folders are given one by one."""
+        return self.root if self.root is not None else self.dataroot if self.mode in ("MD", "MDGT") else None
+
+
+class NetworkOptions(Section):
+    which_model_G: Annotated[
+        Literal["ConditionalUNet", "ConditionalNAFNet", "UNet"] | None, Unset("the checkpoint's")
+    ] = Field(None, description="the network; `which_model` is another name for it")
+    setting: Setting = Field({}, description="arguments of the network, which checks them itself")
+    variant: Annotated[
+        Literal["daclip", "wild-ir", "irsde", "refusion", "latent", "denoising"] | None,
+        Unset("what the setting suggests"),
+    ] = Field(None, description="which of the published networks of that name")
+
+
+class LatentNetworkOptions(Section):
+    which_model: Annotated[Literal["UNet"] | None, Unset("none")] = Field(
+        None, description="the network between images and latents"
+    )
+    setting: Setting = Field({}, description="its arguments")
+
+
+class PathOptions(Section):
+    pretrain_model_G: Text | None = Field(None, description="weights of `network_G`")
+    pretrain_model_L: Text | None = Field(None, description="weights of `network_L`")
+    daclip: Text | None = Field(None, description="weights of DA-CLIP, for networks that take its contexts")
+    strict_load: bool = Field(True, description="refuse weights that do not fit the network exactly")
+    resume_state: Annotated[Text | None, ForTraining()] = Field(None, description="training state to go on from")
+
+
+class MetricsOptions(Section):
+    names: tuple[Literal["psnr", "ssim", "psnr_y", "ssim_y", "lpips", "fid", "kid"], ...] = Field(
+        ("psnr", "ssim", "lpips", "fid"), description="what is computed where there are clean images"
+    )
+    crop_border: Count = Field(
+        0, description="pixels left out at each side by PSNR and SSIM; the published code leaves out 4"
+    )
+
+
+class TrainOptions(Section):
+    niter: Positive = Field(700000, description="training steps")
+    optimizer: Literal["Adam", "AdamW", "Lion"] = Field("AdamW", description="the optimiser")
+    lr_G: PositiveNumber = Field(2e-4, description="learning rate")
+    lr_scheme: Literal["TrueCosineAnnealingLR", "MultiStepLR"] = Field(
+        "TrueCosineAnnealingLR", description="how the learning rate falls"
+    )
+    eta_min: Annotated[Number, Ge(0)] = Field(1e-6, description="its end, for TrueCosineAnnealingLR")
+    lr_steps: tuple[Positive, ...] = Field((), description="where it falls, for MultiStepLR")
+    lr_gamma: Annotated[Number, Gt(0), Le(1)] = Field(0.5, description="by which factor")
+    beta1: Annotated[Number, Ge(0), Lt(1)] = Field(0.9, description="of the optimiser")
+    beta2: Annotated[Number, Ge(0), Lt(1)] = Field(0.99, description="of the optimiser")
+    weight_decay_G: Annotated[Number, Ge(0)] = Field(0.0, description="weight decay")
+    warmup_iter: Literal[-1] | Count = Field(-1, description="steps of rising learning rate; -1 is none")
+    loss_type: Literal["l1", "l2"] = Field("l1", description="the loss")
+    weight: PositiveNumber = Field(1.0, description="factor of the loss")
+    is_weighted: Annotated[bool | None, Ignored("it has no effect in the published code either")] = Field(
+        None, description="weights of the loss"
+    )
+    val_freq: Positive = Field(5000, description="steps between validations")
+
+
+class LoggerOptions(Section):
+    print_freq: Positive = Field(100, description="steps between lines of the log")
+    save_checkpoint_freq: Positive = Field(10000, description="steps between checkpoints")
+
+
+class Options(Section):
+    """An option file, made by `load_options`. Paths are as given."""
+
+    name: Annotated[FolderName | None, Unset("the file's name")] = Field(
+        None, description="name of the run and of its folder"
+    )
+    results: Text = Field("results", description="folder of all runs; `path.results_root` is another name for it")
+    seed: Count = Field(0, description="seed of all noise; `train.manual_seed` is another name for it")
+    device: Annotated[
+        str,
+        StringConstraints(pattern=r"^(auto|cpu|cuda(:\d+)?)$"),
+        Expected("one of auto, cpu, cuda, cuda:N"),
+    ] = Field("auto", description="`auto`: a GPU if there is one")
+    precision: Literal["auto", "fp32", "bf16", "fp16"] = Field(
+        "auto", description="of the network's arithmetic; `auto`: chosen for the device"
+    )
+    backend: Literal["torch", "openvino"] = Field("torch", description="what runs the network")
+    compile: bool = Field(False, description="compile the network with torch.compile first")
+    tile: Annotated[
+        Literal["auto", "off"] | Annotated[Integer, Ge(64)],
+        # YAML 1.1 reads a bare `off` as false.
+        BeforeValidator(lambda value: "off" if value is False else value),
+    ] = Field("auto", description="side of overlapping tiles; `auto`: tiles where memory does not allow whole images")
+    batch_size: Literal["auto"] | Positive = Field("auto", description="images restored at once")
+    workers: Literal["auto"] | Count = Field("auto", description="processes that read and write images")
+    save_images: bool = Field(True, description="keep the restored images")
+    contact_sheet: Count = Field(4, description="images per task on the contact sheet; 0 makes none")
+    model: Literal["denoising", "latent_denoising", "latent"] = Field(
+        "denoising", description="what is restored: images, latents of `network_L`; `latent` trains that network"
+    )
+    distortion: Text | tuple[Text, ...] | None = Field(
+        None, description="what the images suffer from: the tasks of mode MD, the degradation of mode GT, else a label"
+    )
+    suffix: Annotated[Text | None, Ignored("restored images keep the names of the degraded ones")] = Field(
+        None, description="end of file names"
+    )
+    gpu_ids: Annotated[
+        tuple[Count, ...] | Count | None, Expected("a list of integers"), Ignored("choose a device with 'device'")
+    ] = Field(None, description="GPUs")
+    use_tb_logger: Annotated[bool, ForTraining()] = Field(False, description="write a TensorBoard log")
+    sde: SDEOptions = Field(default_factory=SDEOptions, description="the schedule and the solver")
+    sampler: SamplerOptions = Field(default_factory=SamplerOptions, description="options of the solver")
+    datasets: dict[str, DatasetOptions] = Field(description="named sets of images; `train` is the one to train on")
+    degradation: DegradationOptions = Field(
+        default_factory=DegradationOptions, description="how mode GT degrades images"
+    )
+    network_G: NetworkOptions = Field(default_factory=NetworkOptions, description="the network")
+    network_L: LatentNetworkOptions = Field(
+        default_factory=LatentNetworkOptions, description="the latent network of Refusion"
+    )
+    path: PathOptions = Field(default_factory=PathOptions, description="files of weights")
+    metrics: MetricsOptions = Field(default_factory=MetricsOptions, description="which metrics, and how")
+    train: Annotated[TrainOptions, ForTraining()] = Field(default_factory=TrainOptions, description="how to train")
+    logger: Annotated[LoggerOptions, ForTraining()] = Field(
+        default_factory=LoggerOptions, description="what training writes"
+    )
+
+    _file: Path = PrivateAttr(Path())
+    _kind: Kind = PrivateAttr("test")
+    _ignored: tuple[str, ...] = PrivateAttr(())
+
+    def remember(self, file: Path, kind: Kind, ignored: tuple[str, ...]) -> Self:
+        """Attach where the options come from, which is not an option."""
+        self._file, self._kind, self._ignored = file, kind, ignored
+        return self
+
+    @property
+    def file(self) -> Path:
+        """The file that was read."""
+        return self._file
+
+    @property
+    def kind(self) -> Kind:
+        """What the file was read for."""
+        return self._kind
+
+    @property
+    def ignored(self) -> list[str]:
+        """A line for each key that was given but has no effect."""
+        return list(self._ignored)
+
+    @property
+    def run_name(self) -> str:
+        """`name`, else the name of the file."""
+        return self.name or self.file.stem
+
+    @property
+    def test_sets(self) -> dict[str, DatasetOptions]:
+        """The datasets to test on: all but `train`."""
+        return {name: dataset for name, dataset in self.datasets.items() if name != "train"}
+
+    @property
+    def takes_contexts(self) -> bool:
+        """Whether the network is one of DA-CLIP's."""
+        setting = self.network_G.setting
+        return self.network_G.which_model_G == "ConditionalUNet" and any(
+            setting.get(key) is True for key in ("use_degra_context", "use_image_context")
+        )
+
+    def tasks_of(self, dataset: str) -> tuple[str, ...]:
+        """The tasks to look for in a dataset's `task_root`."""
+        words = (self.distortion,) if isinstance(self.distortion, str) else self.distortion or ()
+        return self.datasets[dataset].tasks or tuple(word for word in words if word in TASKS) or TASKS
+
+    def degradation_of(self, dataset: str) -> Degraded | None:
+        """What a dataset suffers from: what its key `degradation` says, else `distortion` where that is one thing."""
+        if self.datasets[dataset].degradation is not None:
+            return self.datasets[dataset].degradation
+        return _DISTORTIONS.get(self.distortion) if isinstance(self.distortion, str) else None
+
+    def enlargement_of(self, dataset: str) -> int:
+        """Factor by which degraded images are smaller than clean ones: they are enlarged before they are restored."""
+        small = self.datasets[dataset].mode in ("LQGT", "LQ") and self.degradation_of(dataset) == "super-resolution"
+        return self.degradation.scale if small else 1
+
+    def solvers(self) -> list[tuple[str, dict[str, Any]]]:
+        """The solvers to run: label and keyword arguments of `codes.Solver`, without those that are its defaults."""
+        common = {key: value for key, value in _given(self.sampler).items() if key != "variants"}
+        variants = {name: _given(variant) for name, variant in self.sampler.variants.items()}
+        defaults = {key: field.default for key, field in SolverOptions.model_fields.items()}
+        return expand(self.sde.algorithm, common, variants, defaults, self._steps)
+
+    def _steps(self, algorithm: str) -> int:
+        """Evaluations where no number is given: the published files of the baselines mean T by that."""
+        if self.sde.sample_T is not None and self.sde.sample_T != -1:
+            return self.sde.sample_T
+        return 8 if algorithm in ("mrsampler", "mrsampler-pc") else self.sde.T or 100
+
+
+def _given(section: SolverOptions) -> dict[str, Any]:
+    """The keys that a file sets; unlike `model_dump` it leaves values alone."""
+    return {key: getattr(section, key) for key in type(section).model_fields if key in section.model_fields_set}

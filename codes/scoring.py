@@ -128,9 +128,7 @@ def score_again(job: Job, scorer: Scorer) -> None:
         if gt is None or not path.is_file():
             continue
         values = scorer(to_uint8(read_picture(path).rgb), to_uint8(read_picture(gt).rgb))
-        lines.append(
-            json.dumps({"task": record.task, "solver": record.solver, "name": record.name, "metrics": values})
-        )
+        lines.append(json.dumps({"task": record.task, "solver": record.solver, "name": record.name, "metrics": values}))
     write_atomically(job.folder / "scores.jsonl", ("\n".join(lines) + "\n").encode())
 
 

@@ -28,7 +28,6 @@ from .config import (
     resolved,
 )
 from .config.errors import error_at
-from .data.degradations import on_the_fly
 from .data.images import write_atomically
 from .data.pairs import DataError, Item, Pattern, find_images, find_tasks, pair
 from .evaluate import Job, Task
@@ -47,7 +46,7 @@ _FREE = ("results", "batch_size", "workers", "contact_sheet", "metrics")
 
 
 def locate(path: str) -> Path:
-    """A path of an option file: as it is, or relative to the project's folder where that exists and the first does not."""
+    """A path of an option file: as it is, or within the project's folder if it exists only there."""
     given = Path(path).expanduser()
     inside = PROJECT / given
     return inside if not given.exists() and inside.exists() else given
@@ -91,9 +90,7 @@ def _tasks_of(options: Options, key: str) -> list[Task]:
     dataset = options.datasets[key]
     name = dataset.name or key
     rule: str | Pattern = (
-        Pattern(dataset.pairing.lq, dataset.pairing.gt)
-        if isinstance(dataset.pairing, PairingRule)
-        else dataset.pairing
+        Pattern(dataset.pairing.lq, dataset.pairing.gt) if isinstance(dataset.pairing, PairingRule) else dataset.pairing
     )
     if dataset.task_root is not None:
         wanted = None if dataset.tasks is None and options.distortion is None else options.tasks_of(key)
@@ -110,6 +107,8 @@ def _tasks_of(options: Options, key: str) -> list[Task]:
         images = find_images(locate(dataset.dataroot_GT or ""))
         kind = options.degradation_of(key)
         assert kind is not None  # checked with the options
+        from .data.degradations import on_the_fly
+
         settings = options.degradation
         masks = None if settings.mask_root is None else locate(settings.mask_root)
         degrade = on_the_fly(kind, sigma=settings.sigma, scale=settings.scale, mask_root=masks)
@@ -132,7 +131,7 @@ def check_weights(options: Options) -> None:
     """Raise unless every weight file that the options name is there."""
     network = options.network_G
     if options.path.pretrain_model_G is None:
-        raise error_at(options.file, ("path", "pretrain_model_G"), "missing, there are no weights to restore images with")
+        raise error_at(options.file, ("path", "pretrain_model_G"), "missing, nothing to restore images with")
     wanted = None
     if network.which_model_G is not None:
         try:
@@ -214,7 +213,7 @@ def _fit_target(options: Options, metadata: Metadata) -> str:
     """What the network predicts: the file's word, the checkpoint's, else noise as all published checkpoints do."""
     given = {solver.fit_target for _, solver in build_solvers(options, described(metadata))} - {None}
     if len(given) > 1:
-        raise error_at(options.file, ("sampler", "fit_target"), f"one network predicts one thing, got {sorted(map(str, given))}")
+        raise error_at(options.file, ("sampler", "fit_target"), f"one network predicts one thing, not {given}")
     return str(next(iter(given), None) or metadata.fit_target or "noise")
 
 

@@ -4,10 +4,9 @@ from .build import build_sde, build_solvers, check_against_checkpoint, check_con
 from .errors import OptionsError
 from .loading import difference, load_options, resolved
 from .reference import schema_markdown
-from .schema import TASKS, DatasetOptions, Options, PairingRule
+from .schema import DatasetOptions, Options, PairingRule
 
 __all__ = [
-    "TASKS",
     "DatasetOptions",
     "Options",
     "OptionsError",

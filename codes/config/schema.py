@@ -6,12 +6,13 @@ takes longer than finding a typing mistake.
 """
 
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, get_args
+from typing import Annotated, Any, Literal, Self
 
 from annotated_types import Ge, Gt, Le, Lt, MinLen
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, StringConstraints, model_validator
 from pydantic_core import PydanticCustomError
 
+from ..tasks import TASKS, TaskName
 from .kinds import (
     Count,
     Expected,
@@ -34,20 +35,7 @@ Algorithm = Literal["mrsampler", "mrsampler-pc", "posterior", "sde", "ode", "heu
 TimeSchedule = Literal[
     "auto", "linear-lambda", "linspace", "leading", "trailing", "karras-n", "karras-t", "sinh", "optimised"
 ]
-Task = Literal[
-    "motion-blurry",
-    "hazy",
-    "jpeg-compressed",
-    "low-light",
-    "noisy",
-    "raindrop",
-    "rainy",
-    "shadowed",
-    "snowy",
-    "uncompleted",
-]
-TASKS: tuple[Task, ...] = get_args(Task)
-Degraded = Task | Literal["super-resolution"]
+Degraded = TaskName | Literal["super-resolution"]
 # What the published files call the degradations that they make on the fly.
 _DISTORTIONS: dict[str, Degraded] = {
     "denoise": "noisy",
@@ -230,7 +218,7 @@ class DatasetOptions(Section):
         "degraded on the fly; `MD`: one folder per task; `MDGT`: clean ones, randomly degraded (training)",
     )
     root: Text | None = Field(None, description="folder with `TASK/LQ` and `TASK/GT` for the ten published tasks")
-    tasks: Annotated[tuple[Task, ...] | None, MinLen(1), Unset("`distortion`, else all that are there")] = Field(
+    tasks: Annotated[tuple[TaskName, ...] | None, MinLen(1), Unset("`distortion`, else all that are there")] = Field(
         None, description="tasks to take from `root`"
     )
     dataroot: Text | None = Field(None, description="the same as `root`, for mode MD")
@@ -386,8 +374,7 @@ class Options(Section):
         BeforeValidator(lambda value: "off" if value is False else value),
     ] = Field("auto", description="side of overlapping tiles; `auto`: tiles where memory does not allow whole images")
     batch_size: Literal["auto"] | Positive = Field("auto", description="images restored at once")
-    workers: Literal["auto"] | Count = Field("auto", description="processes that read and write images")
-    save_images: bool = Field(True, description="keep the restored images")
+    workers: Literal["auto"] | Count = Field("auto", description="threads that read images ahead")
     contact_sheet: Count = Field(4, description="images per task on the contact sheet; 0 makes none")
     model: Literal["denoising", "latent_denoising", "latent"] = Field(
         "denoising", description="what is restored: images, latents of `network_L`; `latent` trains that network"

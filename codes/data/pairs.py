@@ -4,20 +4,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..tasks import TASKS
 from .images import SUFFIXES
-
-TASKS = (
-    "motion-blurry",
-    "hazy",
-    "jpeg-compressed",
-    "low-light",
-    "noisy",
-    "raindrop",
-    "rainy",
-    "shadowed",
-    "snowy",
-    "uncompleted",
-)
 
 
 class DataError(Exception):

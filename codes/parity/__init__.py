@@ -3,7 +3,7 @@
 A group is a function `cases(reference: Path) -> Iterator[Case]`.
 """
 
-from . import metrics, schedules, timesteps, training, trajectories
+from . import metrics, networks, schedules, timesteps, training, trajectories
 
 GROUPS = {
     "schedules": schedules.cases,
@@ -11,4 +11,5 @@ GROUPS = {
     "trajectories": trajectories.cases,
     "training": training.cases,
     "metrics": metrics.cases,
+    "networks": networks.cases,
 }

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from .config import Options, OptionsError, load_options, resolved
+from .config import Options, OptionsError, build_solvers, load_options, resolved
 
 _TEST = """\
 Restore the images of some tasks with some solvers, score them and print a table.
@@ -51,19 +51,20 @@ def _test(arguments: argparse.Namespace) -> int:
 
     tasks = session.find_data(options)
     session.check_weights(options)
+    build_solvers(options)  # for its errors; once more when the checkpoint has told its schedule
     if arguments.dry_run:
         print(_work(options, [(task.name, len(task.items), len(task.problems)) for task in tasks]))
         return 0
     device = session.choose_device(options.device)
     with processes(device) as process:
+        restorer = session.load_restorer(options, device)
         if process.is_main:
             for line in options.ignored:
                 logging.info(line)
-            folder = session.prepare_folder(options, arguments.fresh)
-            session.write_environment(folder, device, process.world)
+            session.write_environment(folder := session.prepare_folder(options, arguments.fresh), device, process.world)
         process.barrier()
-        folder = session.prepare_folder(options, fresh=False) if not process.is_main else folder
-        restorer = session.load_restorer(options, device)
+        if not process.is_main:
+            folder = session.newest_folder(options) if arguments.fresh else session.prepare_folder(options, False)
         job = session.make_job(options, tasks, restorer, folder)
         scorer, notes = make_scorer(options.metrics.names, options.metrics.crop_border, device)
         if arguments.score_only:

@@ -160,10 +160,12 @@ def load_restorer(options: Options, device: torch.device) -> ImageRestorer:
         check_against_checkpoint(options, described(metadata))
         daclip = None
         if path.daclip is not None:
-            loaded, clip_metadata = load_network(locate(path.daclip), "DaCLIP", _clip_config(locate(path.daclip)))
-            assert isinstance(loaded, DaCLIP)
-            daclip = loaded.to(device)
+            loaded, clip_metadata = load_network(locate(path.daclip))
+            if not isinstance(loaded, DaCLIP):
+                found = clip_metadata.architecture
+                raise error_at(options.file, ("path", "daclip"), f"{path.daclip} is not DA-CLIP but {found}")
             check_context_dim(options, int(clip_metadata.architecture.setting["embed_dim"]))
+            daclip = loaded.to(device)
         latent = None
         if path.pretrain_model_L is not None:
             first_stage, _ = load_network(locate(path.pretrain_model_L), "UNet", options.network_L.setting)
@@ -182,12 +184,6 @@ def load_restorer(options: Options, device: torch.device) -> ImageRestorer:
         options.compile,
         options.tile,
     )
-
-
-def _clip_config(path: Path) -> dict[str, Any]:
-    """The configuration of DA-CLIP's CLIP model, told from its weights."""
-    _, metadata = load_network(path)
-    return dict(metadata.architecture.setting)
 
 
 def described(metadata: Metadata) -> dict[str, Any]:
@@ -242,6 +238,15 @@ def prepare_folder(options: Options, fresh: bool) -> Path:
     except OSError as error:
         raise OptionsError(f"{folder}: cannot be written: {error.strerror or error}") from error
     return folder
+
+
+def newest_folder(options: Options) -> Path:
+    """The folder that --fresh has just made, for the other processes."""
+    first = Path(options.results) / options.run_name
+    number = 2
+    while (following := first.with_name(f"{first.name}-{number}")).exists():
+        number += 1
+    return first if number == 2 else following.with_name(f"{first.name}-{number - 1}")
 
 
 def _binding(content: dict[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,65 @@
+"""A small evaluation to run in tests: a random network, two tasks, a few images."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from codes.data.images import save_image
+from codes.networks import architecture, build
+from codes.networks.checkpoints import Metadata, SDESettings, save_checkpoint
+
+SETTING = {"img_channel": 3, "width": 8, "enc_blk_nums": [1, 1], "middle_blk_num": 1, "dec_blk_nums": [1, 1]}
+
+
+def write_weights(path: Path, fit_target: str = "velocity") -> None:
+    """A random network that predicts something of a sensible size."""
+    torch.manual_seed(0)
+    choice = architecture("ConditionalNAFNet", SETTING)
+    network = build(choice)
+    for parameter in network.parameters():
+        if not parameter.detach().any():
+            torch.nn.init.normal_(parameter, std=0.1)
+    save_checkpoint(path, network.state_dict(), Metadata(choice, fit_target, SDESettings(50)))
+
+
+def write_images(root: Path, tasks: tuple[str, ...] = ("rainy", "hazy"), images: int = 5) -> None:
+    """Pairs of images in the published layout; the last one has another size."""
+    rng = np.random.default_rng(0)
+    for task in tasks:
+        for i in range(images):
+            clean = rng.integers(0, 255, (40, 48 if i < images - 1 else 36, 3)).astype(np.uint8)
+            save_image(clean, root / task / "GT" / f"{i:03}.png")
+            save_image((clean // 2 + 60).astype(np.uint8), root / task / "LQ" / f"{i:03}.png")
+
+
+def write_options(folder: Path, name: str = "run", **changes: Any) -> Path:
+    """An option file for weights and data in `folder`; JSON is YAML."""
+    options: dict[str, Any] = {
+        "name": name,
+        "results": str(folder / "results"),
+        "datasets": {"val": {"root": str(folder / "data")}},
+        "path": {"pretrain_model_G": str(folder / "tiny.safetensors")},
+        "sde": {"algorithm": ["posterior", "mrsampler-pc"]},
+        "sampler": {"num_sample_steps": [2, 5]},
+        "metrics": {"names": ["psnr", "ssim"]},
+        "device": "cpu",
+    } | changes
+    path = folder / f"{name}.yml"
+    path.write_text(json.dumps(options))
+    return path
+
+
+def timeless(folder: Path) -> dict[str, str]:
+    """The summary of a run, without what depends on time."""
+    json_text = re.sub(r'"seconds": [\d.e-]+', '"seconds": 0', (folder / "summary.json").read_text())
+    csv_text = re.sub(r",[\d.]+$", ",0", (folder / "summary.csv").read_text(), flags=re.MULTILINE)
+    return {"json": json_text, "csv": csv_text}
+
+
+def images_of(folder: Path) -> dict[str, bytes]:
+    """All restored images by path."""
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.glob("*/*/*.png"))}

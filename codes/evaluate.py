@@ -4,7 +4,6 @@ Reading, saving and scoring happen in threads beside the network. The work is sp
 from the records, so a run that was stopped, killed or started with another number of processes goes on where it was.
 """
 
-import hashlib
 import signal
 import threading
 import time
@@ -25,7 +24,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from .data.images import ImageError, Picture, encode_image, read_picture, to_uint8, write_atomically
-from .data.pairs import Item
+from .data.pairs import Item, image_seed
 from .distributed import Process
 from .records import Key, Record, RecordFile, read_records
 from .solvers import NonFiniteError, Plan, StepInfo
@@ -110,12 +109,6 @@ class Outcome:
         if self.interrupted:
             return 130
         return 1 if self.failure or any(self.problems.values()) else 0
-
-
-def image_seed(seed: int, task: str, name: str) -> int:
-    """The seed of one image: the same whatever else is in the run, however it is batched or divided."""
-    digest = hashlib.sha256(f"{seed}/{task}/{name}".encode()).digest()
-    return int.from_bytes(digest[:8], "little") >> 1
 
 
 def load_item(task: Task, item: Item, seed: int) -> Loaded:

@@ -1,5 +1,6 @@
 """Folders of images: finding them and pairing degraded with clean ones."""
 
+import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -104,3 +105,9 @@ def find_tasks(root: Path, tasks: Sequence[str] | None = None) -> dict[str, tupl
     if not found or (tasks is not None and missing):
         raise DataError(f"{root}: no folder for {', '.join(missing)}; expected {root / missing[0]}/LQ and GT")
     return found
+
+
+def image_seed(seed: int, task: str, name: str) -> int:
+    """The seed of one image: the same whatever else is in the run, however it is batched or divided."""
+    digest = hashlib.sha256(f"{seed}/{task}/{name}".encode()).digest()
+    return int.from_bytes(digest[:8], "little") >> 1

@@ -1,0 +1,79 @@
+"""Data sets made from clean images, in the published layout: OUT/<task>/LQ/NAME.png and OUT/<task>/GT/NAME.png."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from tqdm import tqdm
+
+from ..choices import check_choice
+from .degradations import tensor_degradation
+from .images import ImageError, encode_image, from_uint8, read_image, to_uint8, write_atomically
+from .pairs import TASKS, DataError, find_images, image_seed
+
+
+@dataclass
+class Written:
+    """What a run did: pairs written, pairs that were there, and a line for each image that could not be used."""
+
+    written: int
+    kept: int
+    problems: list[str]
+
+
+def make_pairs(
+    gt: Path,
+    out: Path,
+    tasks: Sequence[str] = TASKS,
+    *,
+    seed: int = 0,
+    max_images: int | None = None,
+    size: int | None = None,
+    overwrite: bool = False,
+) -> Written:
+    """Degrade the images of a folder in several ways; `size` takes a square from the middle of each.
+
+    An image's result depends on the seed, the task and the image's name only, not on the order or the other images.
+    Pairs that are there are kept, so a run that was stopped goes on where it was.
+    """
+    for task in tasks:
+        check_choice("task", task, TASKS)
+    images = list(find_images(gt).items())[:max_images]
+    if out.resolve() == gt.resolve() or out.resolve() in gt.resolve().parents:
+        raise DataError(f"{out}: contains the clean images; choose another folder")
+    result = Written(0, 0, [])
+    with tqdm(total=len(images) * len(tasks), unit="pair") as bar:
+        for name, path in images:
+            targets = {task: (out / task / "LQ" / f"{name}.png", out / task / "GT" / f"{name}.png") for task in tasks}
+            missing = {
+                task: pair for task, pair in targets.items() if overwrite or not all(file.exists() for file in pair)
+            }
+            result.kept += len(targets) - len(missing)
+            bar.update(len(targets) - len(missing))
+            if not missing:
+                continue
+            try:
+                image = read_image(path)
+                if size is not None:
+                    if min(image.shape[1:]) < size:
+                        width, height = image.shape[2], image.shape[1]
+                        raise ImageError(f"{path}: {width}x{height} is smaller than {size}x{size}")
+                    top, left = (image.shape[1] - size) // 2, (image.shape[2] - size) // 2
+                    image = image[:, top : top + size, left : left + size]
+                if min(image.shape[1:]) < 32:
+                    raise ImageError(f"{path}: smaller than 32x32")
+            except ImageError as error:
+                result.problems.append(str(error))
+                bar.update(len(missing))
+                continue
+            # What is stored as clean is what was degraded, also where the source has 16 bits.
+            pixels = to_uint8(image)
+            image, clean = from_uint8(pixels), encode_image(pixels, ".png")
+            for task, (lq, target) in missing.items():
+                degraded = tensor_degradation(task)(image, np.random.default_rng(image_seed(seed, task, name)))
+                write_atomically(lq, encode_image(to_uint8(degraded), ".png"))
+                write_atomically(target, clean)
+                result.written += 1
+                bar.update()
+    return result

@@ -23,13 +23,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 from tqdm import tqdm
 
+from .data.degradations import Degrade, enlarged
 from .data.images import ImageError, Picture, encode_image, read_picture, to_uint8, write_atomically
 from .data.pairs import Item, image_seed
 from .distributed import Process
 from .records import Key, Record, RecordFile, read_records
 from .solvers import NonFiniteError, Plan, StepInfo
 
-Degrade = Callable[[Tensor, np.random.Generator], Tensor]
 Score = Callable[[NDArray[np.uint8], NDArray[np.uint8]], dict[str, float | None]]
 
 
@@ -41,6 +41,7 @@ class Task:
     items: tuple[Item, ...]
     problems: tuple[str, ...] = ()  # images that were found but cannot be used
     degrade: Degrade | None = None
+    enlarge: int = 1  # super-resolution: degraded images are smaller by this factor
 
 
 @dataclass(frozen=True)
@@ -117,6 +118,8 @@ def load_item(task: Task, item: Item, seed: int) -> Loaded:
         gt = None if item.gt is None else read_picture(item.gt)
         if item.lq is not None:
             lq = read_picture(item.lq)
+            if task.enlarge > 1:
+                lq = Picture(enlarged(lq.rgb, task.enlarge))
         else:
             assert gt is not None and task.degrade is not None
             lq = Picture(task.degrade(gt.rgb, np.random.default_rng(seed)))

@@ -14,7 +14,8 @@ from tqdm import tqdm
 from . import metrics as m
 from .contact_sheet import contact_sheet
 from .data.images import encode_image, read_picture, to_uint8, write_atomically
-from .evaluate import Job, Task, image_seed, load_item
+from .data.pairs import image_seed
+from .evaluate import Job, Task, load_item
 from .records import Key, Record, read_records, read_scores, with_scores
 from .tables import Column, averages, csv_table, json_table, markdown_table, text_table
 

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ from .config import (
     resolved,
 )
 from .config.errors import error_at
+from .data.degradations import Degrade, gaussian_noise, mask_inpainting, super_resolution, tensor_degradation
 from .data.images import write_atomically
 from .data.pairs import DataError, Item, Pattern, find_images, find_tasks, pair
 from .evaluate import Job, Task
@@ -102,21 +103,29 @@ def _tasks_of(options: Options, key: str) -> list[Task]:
         ]
     if dataset.mode == "LQ":
         images = find_images(locate(dataset.dataroot_LQ or ""))
-        return [_task(name, [Item(image, path, None) for image, path in images.items()], [], dataset.max_images)]
+        items = [Item(image, path, None) for image, path in images.items()]
+        return [replace(_task(name, items, [], dataset.max_images), enlarge=options.enlargement_of(key))]
     if dataset.mode == "GT":
         images = find_images(locate(dataset.dataroot_GT or ""))
-        kind = options.degradation_of(key)
-        assert kind is not None  # checked with the options
-        from .data.degradations import on_the_fly
-
-        settings = options.degradation
-        masks = None if settings.mask_root is None else locate(settings.mask_root)
-        degrade = on_the_fly(kind, sigma=settings.sigma, scale=settings.scale, mask_root=masks)
         items = [Item(image, None, path) for image, path in images.items()]
         task = _task(name, items, [], dataset.max_images)
-        return [Task(task.name, task.items, task.problems, degrade)]
+        return [replace(task, degrade=_degradation(options, key))]
     items, problems = pair(locate(dataset.dataroot_LQ or ""), locate(dataset.dataroot_GT or ""), rule)
-    return [_task(name, items, problems, dataset.max_images)]
+    return [replace(_task(name, items, problems, dataset.max_images), enlarge=options.enlargement_of(key))]
+
+
+def _degradation(options: Options, key: str) -> Degrade:
+    """How a dataset of clean images is degraded: our function where the dataset names one, else the published rule."""
+    kind, settings = options.degradation_of(key), options.degradation
+    if kind == "super-resolution":
+        return super_resolution(settings.scale)
+    assert kind is not None  # checked with the options
+    if options.datasets[key].degradation is None:
+        if kind == "noisy":
+            return gaussian_noise(settings.sigma)
+        if kind == "uncompleted" and settings.mask_root is not None:
+            return mask_inpainting(locate(settings.mask_root))
+    return tensor_degradation(kind)
 
 
 def _task(name: str, items: list[Item], problems: list[str], most: int | None) -> Task:

@@ -8,8 +8,9 @@ import argparse
 import sys
 from pathlib import Path
 
-from codes.data.pairs import TASKS, DataError
+from codes.data.pairs import DataError
 from codes.data.synthesis import make_pairs
+from codes.tasks import TASKS
 
 
 def positive(text: str) -> int:

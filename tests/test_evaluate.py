@@ -18,7 +18,7 @@ import torch
 
 from codes.cli import test as evaluate
 from codes.data.images import read_picture, save_image, to_uint8
-from codes.evaluate import image_seed
+from codes.data.pairs import image_seed
 from codes.records import read_records
 from codes.solvers import sample
 

@@ -200,8 +200,8 @@ def low_light(
 ) -> Image:
     """Exposed far too little: dark, contrasts of the shadows lost, sensor noise.
 
-    exposure: brightness that is left, about, in display values; gamma: darkening of the middle tones; noise: of the sensor,
-    1 for an ordinary one; cast: strength of the colour shift.
+    exposure: brightness that is left, about, in display values; gamma: darkening of the middle tones; noise: of the
+    sensor, 1 for an ordinary one; cast: strength of the colour shift.
     """
     import cv2
 
@@ -620,6 +620,12 @@ def super_resolution(scale: int = 4) -> Degrade:
         return resize(shrunk, size=(height, width), mode="bicubic", align_corners=False)[0]
 
     return apply
+
+
+def enlarged(image: Tensor, scale: int) -> Tensor:
+    """A small image at the size to be restored, as the published super-resolution prepares it: bicubic."""
+    resize = torch.nn.functional.interpolate
+    return resize(image[None], scale_factor=scale, mode="bicubic", align_corners=False)[0]
 
 
 def mask_inpainting(mask_root: str | Path) -> Degrade:

@@ -8,9 +8,10 @@ import numpy as np
 from tqdm import tqdm
 
 from ..choices import check_choice
+from ..tasks import TASKS
 from .degradations import tensor_degradation
 from .images import ImageError, encode_image, from_uint8, read_image, to_uint8, write_atomically
-from .pairs import TASKS, DataError, find_images, image_seed
+from .pairs import DataError, find_images, image_seed
 
 
 @dataclass

@@ -1,33 +1,56 @@
-"""Measure speed, as ratios within one run."""
+"""Measure speed and memory, as ratios within one run. Prints tables, or JSON with --json."""
 
 import argparse
 import json
 import sys
+from typing import Any
 
 import torch
 
-from codes.benchmarks import solvers
+from codes.benchmarks import networks, pipeline, solvers
 
 
 def main(argv: list[str] | None = None) -> int:
     """Print the benchmarks that were asked for."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--solvers", action="store_true", help="arithmetic of one sampling step, without a network")
-    parser.add_argument("--size", type=int, default=256, help="image side (default: %(default)s)")
-    parser.add_argument("--batch", type=int, default=1, help="images per batch (default: %(default)s)")
-    parser.add_argument("--repeats", type=int, default=200, help="timed repetitions (default: %(default)s)")
-    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    parser.add_argument("--networks", action="store_true", help="evaluations of the published networks, full size")
+    parser.add_argument("--pipeline", action="store_true", help="share of an evaluation that is not the network's")
+    parser.add_argument("--sizes", type=int, nargs="+", default=[128, 256], help="image sides (default: 128 256)")
+    parser.add_argument("--batches", type=int, nargs="+", default=[1, 4], help="batch sizes (default: 1 4)")
+    parser.add_argument(
+        "--only", nargs="+", choices=list(networks.NETWORKS), default=["daclip-unet", "refusion-nafnet"],
+        help="networks (default: daclip-unet refusion-nafnet)",
+    )  # fmt: skip
+    parser.add_argument("--repeats", type=int, default=5, help="timed evaluations of a network (default: 5)")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
     options = parser.parse_args(argv)
-    if not options.solvers:
-        parser.error("nothing to do: name a benchmark, e.g. --solvers")
-    seconds = solvers.run(options.size, options.batch, options.repeats)
+    if not (options.solvers or options.networks or options.pipeline):
+        parser.error("nothing to do: name a benchmark, --solvers, --networks or --pipeline")
+    threads = torch.get_num_threads()
+    results: dict[str, Any] = {"threads": threads, "torch": torch.__version__}
+    if options.solvers:
+        results["solvers"] = seconds = solvers.run()
+        if not options.json:
+            print(f"one second-order step on 1x3x256x256, float32, {threads} threads, median:")
+            for name, value in seconds.items():
+                print(f"  {name:32}{1e6 * value:9.0f} us   {value / seconds['plan']:5.1f} x")
+    if options.networks:
+        results["networks"] = rows = networks.run(
+            options.only, options.sizes, options.batches, options.repeats, threads
+        )
+        if not options.json:
+            print(f"one evaluation, float32, {threads} threads, median of {options.repeats}:\n{networks.table(rows)}")
+    if options.pipeline:
+        results["pipeline"] = row = pipeline.measure()
+        if not options.json:
+            print(
+                f"evaluation of {row['images']} images of {row['size']} pixels at NFE {row['nfe']} with DA-CLIP's U-Net:"
+                f" {row['seconds']:.1f} s, of which {100 * row['other_share']:.1f} % is not the network"
+            )
+            print(*(f"note: {note}" for note in row["notes"]), sep="\n", end="")
     if options.json:
-        print(json.dumps({"solvers": seconds, "size": options.size, "batch": options.batch}))
-        return 0
-    shape = f"{options.batch}x3x{options.size}x{options.size}"
-    print(f"one second-order step on {shape}, float32, {torch.get_num_threads()} threads, median:")
-    for name, value in seconds.items():
-        print(f"  {name:32}{1e6 * value:9.0f} us   {value / seconds['plan']:5.1f} x")
+        print(json.dumps(results, indent=1))
     return 0
 
 

@@ -45,8 +45,8 @@ def main(argv: list[str] | None = None) -> int:
         results["pipeline"] = row = pipeline.measure()
         if not options.json:
             print(
-                f"evaluation of {row['images']} images of {row['size']} pixels at NFE {row['nfe']} with DA-CLIP's U-Net:"
-                f" {row['seconds']:.1f} s, of which {100 * row['other_share']:.1f} % is not the network"
+                f"evaluation of {row['images']} images of {row['size']} pixels at NFE {row['nfe']} with DA-CLIP's U-Net"
+                f": {row['seconds']:.1f} s, of which {100 * row['other_share']:.1f} % is not the network"
             )
             print(*(f"note: {note}" for note in row["notes"]), sep="\n", end="")
     if options.json:

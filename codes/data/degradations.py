@@ -2,7 +2,7 @@
 
 Each takes an image (H, W, 3), float32 RGB in [0, 1], and a generator, and returns a degraded image of the same kind.
 Strengths are keywords. Those that are not given are drawn from the generator, within ranges like those of the published
-sets. They are drawn even where they are given, so that a given strength changes nothing else about the result.
+sets. They are drawn even where they are given, so that a given strength leaves the others as they were.
 """
 
 import inspect
@@ -200,8 +200,8 @@ def low_light(
 ) -> Image:
     """Exposed far too little: dark, contrasts of the shadows lost, sensor noise.
 
-    exposure: brightness that is left, about, in display values; gamma: darkening of the middle tones; noise: of the
-    sensor, 1 for an ordinary one; cast: strength of the colour shift.
+    exposure: about the share of the brightness that is left; gamma: darkening of middle tones; noise: of the sensor, 1
+    for an ordinary one; cast: strength of the colour shift.
     """
     import cv2
 
@@ -275,7 +275,7 @@ def raindrop(
     wet, wanted = 0.0, coverage * height * width
     while wet < wanted:
         # Many small drops, few large ones.
-        radius = size * (0.2 + 1.1 * float(rng.beta(1, 2.2)))
+        radius = max(1.0, size * (0.2 + 1.1 * float(rng.beta(1, 2.2))))
         centre = rng.uniform(-0.2 * radius, [width + 0.2 * radius, height + 0.2 * radius])
         _add_drop(result, views, rng, centre, radius, defocus)
         wet += 3 * radius**2
@@ -527,6 +527,8 @@ def hole_mask(height: int, width: int, rng: np.random.Generator, share: float) -
     """A keep-mask, 0 in holes and 1 elsewhere: brush strokes along random walks, and blobs, up to the share."""
     import cv2
 
+    if not 0 <= share <= 0.95:
+        raise ValueError(f"share of holes must be in [0, 0.95], got {share}")
     side = min(height, width)
     mask = np.zeros((height, width), np.uint8)
     wanted = share * height * width

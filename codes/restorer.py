@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 SMALLEST_TILE = 128
+LARGEST_TILE = 1024
 GIB = 2**30
 # Peak memory of one evaluation in float32, in units of (base width x pixels x 4 bytes): measured between 256 and 512
 # pixels as 6.7 (DA-CLIP's U-Net) and 3.2 (Refusion's NAFNet), with a margin.
@@ -163,10 +164,13 @@ def available_memory() -> float:
 
 
 def tile_within(budget: float, per_pixel: float, height: int, width: int, batch: int) -> int | None:
-    """None if the whole image fits the budget, else the largest tile (a multiple of 64) that does."""
+    """None if the whole image fits the budget, else a tile (a multiple of 64) that does.
+
+    At most LARGEST_TILE: larger ones are no better once the image is cut at all, and slower on a CPU.
+    """
     pixels = batch * height * width
     left = budget - _COPIES * 3 * 4 * pixels
     if per_pixel * pixels <= left:
         return None
     side = int((max(left, 0.0) / (per_pixel * batch)) ** 0.5) // 64 * 64
-    return max(side, SMALLEST_TILE)
+    return max(min(side, LARGEST_TILE), SMALLEST_TILE)

@@ -366,7 +366,6 @@ class Options(Section):
     precision: Literal["auto", "fp32", "bf16", "fp16"] = Field(
         "auto", description="of the network's arithmetic; `auto`: chosen for the device"
     )
-    backend: Literal["torch", "openvino"] = Field("torch", description="what runs the network")
     compile: bool = Field(False, description="compile the network with torch.compile first")
     tile: Annotated[
         Literal["auto", "off"] | Annotated[Integer, Ge(64)],

@@ -27,7 +27,7 @@ def run(network, name, x, mu, time, contexts):
 
 def test_golden_networks_are_reproduced():
     results = list(cases(GOLDEN.parent))
-    assert len(results) == 27 - 1 + 4 * 3 + 3 * 3 + 4  # DaCLIP, U-Net, NAFNet, key lists
+    assert len(results) == 27 - 1 + 4 * 3 + 3 * 3 + 3 * 3 + 4  # DaCLIP, U-Net, NAFNet, IR-SDE U-Net, key lists
     assert [case.name for case in results if case.failed] == []
 
 

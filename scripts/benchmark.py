@@ -15,6 +15,7 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--solvers", action="store_true", help="arithmetic of one sampling step, without a network")
     parser.add_argument("--networks", action="store_true", help="evaluations of the published networks, full size")
+    parser.add_argument("--precisions", action="store_true", help="DA-CLIP's U-Net in fp32, bf16 and fp16")
     parser.add_argument("--pipeline", action="store_true", help="share of an evaluation that is not the network's")
     parser.add_argument("--sizes", type=int, nargs="+", default=[128, 256], help="image sides (default: 128 256)")
     parser.add_argument("--batches", type=int, nargs="+", default=[1, 4], help="batch sizes (default: 1 4)")
@@ -25,8 +26,8 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--repeats", type=int, default=5, help="timed evaluations of a network (default: 5)")
     parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
     options = parser.parse_args(argv)
-    if not (options.solvers or options.networks or options.pipeline):
-        parser.error("nothing to do: name a benchmark, --solvers, --networks or --pipeline")
+    if not (options.solvers or options.networks or options.precisions or options.pipeline):
+        parser.error("nothing to do: name a benchmark, --solvers, --networks, --precisions or --pipeline")
     threads = torch.get_num_threads()
     results: dict[str, Any] = {"threads": threads, "torch": torch.__version__}
     if options.solvers:
@@ -41,6 +42,12 @@ def main(argv: list[str] | None = None) -> int:
         )
         if not options.json:
             print(f"one evaluation, float32, {threads} threads, median of {options.repeats}:\n{networks.table(rows)}")
+    if options.precisions:
+        results["precisions"] = by_precision = networks.precisions()
+        if not options.json:
+            print(f"one evaluation of DA-CLIP's U-Net at 256x256, {threads} threads:")
+            for name, outcome in by_precision.items():
+                print(f"  {name}  {outcome if isinstance(outcome, str) else f'{outcome:.2f} s'}")
     if options.pipeline:
         results["pipeline"] = row = pipeline.measure()
         if not options.json:

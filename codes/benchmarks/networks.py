@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from ..networks import build_network
+from ..networks.model import predictor
 from ..networks.nafnet import NAFNet
 from ..networks.unet import UNet
 from . import published_graph
@@ -142,6 +143,28 @@ def _measure(
             for graph, times in seconds.items()
         },
     }
+
+
+def precisions(size: int = 256, repeats: int = 3, network: str = "daclip-unet") -> dict[str, float | str]:
+    """Seconds of one evaluation at each precision, taking turns; or why this machine cannot do it."""
+    torch.manual_seed(0)
+    net = build_network(*NETWORKS[network])
+    x, mu = torch.rand(2, 1, 3, size, size)
+    text, image = torch.randn(2, 1, 512) if network == "daclip-unet" else (None, None)
+    results: dict[str, float | str] = {}
+    seconds: dict[str, list[float]] = {}
+    predictors = {}
+    for precision in ("fp32", "bf16", "fp16"):
+        try:
+            predictors[precision] = predictor(net, text_context=text, image_context=image, precision=precision)
+        except ValueError as error:
+            results[precision] = str(error)
+    for _ in range(repeats + 1):  # the first is for warming up
+        for precision, predict in predictors.items():
+            start = time.perf_counter()
+            predict(x, mu, 50.0)
+            seconds.setdefault(precision, []).append(time.perf_counter() - start)
+    return results | {precision: statistics.median(times[1:]) for precision, times in seconds.items()}
 
 
 def _count(network: nn.Module) -> int:

@@ -9,10 +9,11 @@ from PIL import Image
 
 from codes.networks import build_network
 from codes.networks.checkpoints import load_network
-from codes.networks.daclip import DEGRADATIONS, DaCLIP, clip_transform
+from codes.networks.daclip import DaCLIP, clip_transform
 from codes.networks.model import predictor
 from codes.sde import MeanRevertingSDE
 from codes.solvers import Solver, sample
+from codes.tasks import TASKS
 from codes.torchvision_compat import ensure_torchvision
 
 TINY = {
@@ -73,7 +74,7 @@ def test_plain_features_are_those_of_open_clip(tiny):
 def test_describe_is_the_softmax_over_the_ten_words(tiny):
     images = torch.rand(2, 3, 40, 50)
     result = tiny.describe(images)
-    assert [list(row) for row in result] == [list(DEGRADATIONS)] * 2
+    assert [list(row) for row in result] == [list(TASKS)] * 2
     with torch.no_grad():
         degradation = tiny.controlled(clip_transform(images, 32)).degradation
         text = tiny.encode_text(tiny.tokenize(["rainy", "hazy"]))

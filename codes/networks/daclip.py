@@ -15,20 +15,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ..tasks import TASKS
 from ..torchvision_compat import ensure_torchvision
-
-DEGRADATIONS = (
-    "motion-blurry",
-    "hazy",
-    "jpeg-compressed",
-    "low-light",
-    "noisy",
-    "raindrop",
-    "rainy",
-    "shadowed",
-    "snowy",
-    "uncompleted",
-)
 
 CONFIGS: dict[str, dict[str, Any]] = {
     "ViT-B-32": {
@@ -156,7 +144,7 @@ class DaCLIP(nn.Module):
         return ids.to(self.logit_scale.device)
 
     @torch.no_grad()
-    def describe(self, image: Tensor, words: Sequence[str] = DEGRADATIONS) -> list[dict[str, float]]:
+    def describe(self, image: Tensor, words: Sequence[str] = TASKS) -> list[dict[str, float]]:
         """Probabilities of the degradations, one dict per image; (3,H,W) or (B,3,H,W), RGB in [0,1]."""
         degradation = self.controlled(self.preprocess(image), normalize=True).degradation
         text = self.encode_text(self.tokenize(words), normalize=True)

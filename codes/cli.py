@@ -18,6 +18,16 @@ _EXIT = """\
 exit code: 0 all images restored, 1 some left out or the run failed, 2 bad options or data, 130 interrupted.
 All options are described in options/README.md."""
 
+_TRAIN = """\
+Train a restoration network. The run is written to results/<name>/: weights in models/, states to go on from in
+training_state/, log.jsonl, and pictures of the validation in validation/.
+Started again with the same options it goes on from its newest checkpoint, and ends with the same weights as if it had
+not been stopped. Several processes share each batch:  torchrun --nproc_per_node=2 train.py -opt options/train.yml"""
+
+_TRAIN_EXIT = """\
+exit code: 0 trained to the last step, 1 the training failed, 2 bad options or data, 130 interrupted (and saved).
+All options are described in options/README.md."""
+
 
 def test(argv: Sequence[str] | None = None) -> int:
     """`python test.py -opt FILE`: evaluate; returns the exit code."""
@@ -80,6 +90,49 @@ def _test(arguments: argparse.Namespace) -> int:
             sheets = [str(path) for task in job.tasks if (path := sheet_path(job, task.name)).is_file()]
             print(table, *(["contact sheets: " + ", ".join(sheets)] if sheets else []), f"results: {folder}", sep="\n")
         return outcome.exit_code
+
+
+def train(argv: Sequence[str] | None = None) -> int:
+    """`python train.py -opt FILE`: train a network; returns the exit code."""
+    parser = argparse.ArgumentParser(
+        prog="train.py", description=_TRAIN, epilog=_TRAIN_EXIT, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("-opt", "--opt", type=Path, required=True, metavar="FILE", help="option file (YAML)")
+    parser.add_argument(
+        "--set", nargs="+", action="extend", default=[], metavar="KEY=VALUE", dest="overrides",
+        help="override options, e.g. --set train.niter=1000 datasets.train.batch_size=8",
+    )  # fmt: skip
+    parser.add_argument("--dry-run", action="store_true", help="show options, data and network, and stop")
+    parser.add_argument("--fresh", action="store_true", help="start a new, numbered folder instead of going on")
+    arguments = parser.parse_args(argv)
+    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
+    try:
+        return _train(arguments)
+    except OptionsError as error:
+        print(error, file=sys.stderr)
+        return 2
+
+
+def _train(arguments: argparse.Namespace) -> int:
+    options = load_options(_option_file(arguments.opt), arguments.overrides, kind="train")
+    from . import session
+    from .distributed import processes
+    from .training import run as training
+
+    if arguments.dry_run:
+        print(training.described_work(options))
+        return 0
+    training.check(options)
+    device = session.choose_device(options.device)
+    with processes(device) as process:
+        if process.is_main:
+            for line in options.ignored:
+                logging.info(line)
+            session.write_environment(folder := session.prepare_folder(options, arguments.fresh), device, process.world)
+        process.barrier()
+        if not process.is_main:
+            folder = session.newest_folder(options) if arguments.fresh else session.prepare_folder(options, False)
+        return training.train(training.make_run(options, folder, device, process), process)
 
 
 def _option_file(path: Path) -> Path:

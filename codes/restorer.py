@@ -87,7 +87,7 @@ class ImageRestorer:
         # A second try after an out-of-memory error must draw the same noise again.
         states = [generator.get_state() for generator in generators]
         try:
-            network, mu = self._predictor(lq), lq
+            network, mu = self.predictor(lq), lq
             if self.latent is not None:
                 mu, skips = self.latent.encode(lq)
                 plan = replace(plan, clamp=None, threshold=None)  # latents have no image range
@@ -103,7 +103,8 @@ class ImageRestorer:
                 generator.set_state(state)
             raise
 
-    def _predictor(self, lq: Tensor) -> Network:
+    def predictor(self, lq: Tensor) -> Network:
+        """The network for a batch of images, with their contexts."""
         text_context = image_context = None
         if self.daclip is not None:
             features = self.daclip.controlled(self.daclip.preprocess(lq))

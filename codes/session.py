@@ -44,6 +44,12 @@ log = logging.getLogger(__name__)
 PROJECT = Path(__file__).resolve().parent.parent
 # What does not change the images: a run may be resumed with other values.
 _FREE = ("results", "batch_size", "workers", "contact_sheet", "metrics")
+# What does not change the weights.
+_FREE_IN_TRAINING = (
+    *_FREE,
+    *("logger", "use_tb_logger", "sampler", "sde.algorithm", "sde.sample_T", "train.val_freq", "train.accumulate"),
+    *("datasets.train.n_workers", "datasets.train.cache"),
+)
 
 
 def locate(path: str) -> Path:
@@ -108,18 +114,22 @@ def _tasks_of(options: Options, key: str) -> list[Task]:
     if dataset.mode == "GT":
         images = find_images(locate(dataset.dataroot_GT or ""))
         items = [Item(image, None, path) for image, path in images.items()]
-        task = _task(name, items, [], dataset.max_images)
-        return [replace(task, degrade=_degradation(options, key))]
+        kinds = options.degradations_of(key)
+        alone = len(options.test_sets) == 1
+        names = [name] if len(kinds) == 1 else [kind if alone else f"{name}-{kind}" for kind in kinds]
+        return [
+            replace(_task(called, items, [], dataset.max_images), degrade=degradation(options, key, kind))
+            for called, kind in zip(names, kinds, strict=True)
+        ]
     items, problems = pair(locate(dataset.dataroot_LQ or ""), locate(dataset.dataroot_GT or ""), rule)
     return [replace(_task(name, items, problems, dataset.max_images), enlarge=options.enlargement_of(key))]
 
 
-def _degradation(options: Options, key: str) -> Degrade:
+def degradation(options: Options, key: str, kind: str) -> Degrade:
     """How a dataset of clean images is degraded: our function where the dataset names one, else the published rule."""
-    kind, settings = options.degradation_of(key), options.degradation
+    settings = options.degradation
     if kind == "super-resolution":
         return super_resolution(settings.scale)
-    assert kind is not None  # checked with the options
     if options.datasets[key].degradation is None:
         if kind == "noisy":
             return gaussian_noise(settings.sigma)
@@ -234,7 +244,7 @@ def prepare_folder(options: Options, fresh: bool) -> Path:
     content = resolved(options)
     if written.is_file():
         before = yaml.safe_load(written.read_text())
-        changes = difference(_binding(before), _binding(content))
+        changes = difference(_binding(before, options.kind), _binding(content, options.kind))
         if changes:
             raise OptionsError(
                 f"{folder}: was made with other options, going on would mix results; --fresh starts a new folder\n"
@@ -258,8 +268,15 @@ def newest_folder(options: Options) -> Path:
     return first if number == 2 else following.with_name(f"{first.name}-{number - 1}")
 
 
-def _binding(content: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in content.items() if key not in _FREE}
+def _binding(content: dict[str, Any], kind: str, at: str = "") -> dict[str, Any]:
+    """The options that must not change within a results folder."""
+    free = _FREE_IN_TRAINING if kind == "train" else _FREE
+    result = {}
+    for key, value in content.items():
+        validates = kind == "train" and at == "datasets." and key != "train"
+        if f"{at}{key}" not in free and not validates:
+            result[key] = _binding(value, kind, f"{at}{key}.") if isinstance(value, dict) else value
+    return result
 
 
 def _numbered(folder: Path) -> Path:

@@ -163,7 +163,8 @@ BAD_DATASETS = [
     ("t: {mode: GT, dataroot_GT: d}", "t.degradation: missing, mode GT needs to know how to degrade the images"),
     (
         "t: {mode: GT, dataroot_GT: d, degradation: noisyy}",
-        f"t.degradation: expected one of {TASK_CHOICES}, super-resolution, got 'noisyy', did you mean 'noisy'?",
+        f"t.degradation: expected {TASK_CHOICES}, super-resolution, all or a list of tasks, got 'noisyy', "
+        "did you mean 'noisy'?",
     ),
     ("t: {mode: MD}", "t.root: missing, mode MD needs it"),
     (
@@ -719,9 +720,11 @@ def test_difference_names_what_changed(load):
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_option_files_load_and_build(file):
-    options = load_options(file)
+    options = load_options(file, kind="train" if file.stem.startswith("train") else "test")
     assert options.ignored == []
     labels = {
+        "train": ["mrsampler-pc-nfe8"],
+        "train-daclip": ["mrsampler-pc-nfe8"],
         "test": ["mrsampler-pc-nfe4", "mrsampler-pc-nfe8"],
         "posterior": ["posterior-official-nfe100"],
         "euler": ["sde-official-nfe100"],
@@ -748,6 +751,16 @@ def test_the_file_to_edit_mentions_every_option_of_a_test():
     for key in ("sde", "sampler", "degradation", "network_G", "network_L", "path", "metrics"):
         check(Options.model_fields[key].annotation)
     check(DatasetOptions)
+
+
+def test_the_training_file_mentions_every_option_of_a_training():
+    words = set((ROOT / "options" / "train.yml").read_text().replace("{", " ").replace("#", " ").split())
+    sections = (Options.model_fields["train"].annotation, Options.model_fields["logger"].annotation, DatasetOptions)
+    for section in sections:
+        for key, field in section.model_fields.items():
+            marked = any(isinstance(item, ForTraining) for item in field.metadata) or section is not DatasetOptions
+            if marked and not any(isinstance(item, Ignored) for item in field.metadata):
+                assert f"{key}:" in words, key
 
 
 def test_reference_is_up_to_date():

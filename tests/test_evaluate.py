@@ -296,13 +296,13 @@ def test_tiles_are_recorded(world, copy):
 def test_nan_stops_the_run_and_names_image_and_step(world, copy, capsys, monkeypatch):
     from codes.restorer import ImageRestorer
 
-    original = ImageRestorer._predictor
+    original = ImageRestorer.predictor
 
     def broken(self, lq):
         network = original(self, lq)
         return lambda x, mu, t: network(x, mu, t) * (float("nan") if t < 60 else 1.0)
 
-    monkeypatch.setattr(ImageRestorer, "_predictor", broken)
+    monkeypatch.setattr(ImageRestorer, "predictor", broken)
     assert evaluate(["-opt", str(write_options(copy, "nan"))]) == 1
     message = capsys.readouterr().err
     assert "hazy/000 with posterior-nfe2: the state is not finite after step 2 of 2" in message

@@ -81,7 +81,7 @@ def _dataset(options: Options, name: str, dataset: DatasetOptions, kind: Kind) -
             yield from needs("dataroot_GT")
     elif mode == "GT":
         yield from needs("dataroot_GT")
-        if options.degradation_of(name) is None:
+        if not options.degradations_of(name):
             yield (*at, "degradation"), "missing, mode GT needs to know how to degrade the images"
     if dataset.tasks is not None and dataset.task_root is None:
         yield (*at, "tasks"), "only root has tasks"

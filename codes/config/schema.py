@@ -232,14 +232,25 @@ class DatasetOptions(Section):
         description='how degraded and clean images belong together: by `name`, by `order`, or `{lq: "rain-{}", '
         'gt: "norain-{}"}`',
     )
-    degradation: Annotated[Degraded | None, Unset("what `distortion` names")] = Field(
+    degradation: Annotated[
+        Degraded | Literal["all"] | Annotated[tuple[TaskName, ...], MinLen(1), Expected("a list of tasks")] | None,
+        Unset("what `distortion` names"),
+    ] = Field(
         None,
-        description="mode GT: what is done to the clean images, with the numbers in `degradation`; "
+        description="mode GT: what is done to the clean images, with the numbers in `degradation`; a list, or `all` "
+        "for the ten tasks, makes a set of each, and in training draws one for each sample (`train.task_weights`); "
         "`super-resolution` in the other modes: degraded images are smaller by `degradation.scale`",
     )
     color: Literal["RGB"] = Field("RGB", description="grey images become RGB")
     batch_size: Annotated[Positive, ForTraining()] = Field(4, description="images in a training step")
-    n_workers: Annotated[Count, ForTraining()] = Field(4, description="processes that read images")
+    n_workers: Annotated[Count, ForTraining()] = Field(
+        4,
+        description="processes that read, cut and degrade images; 0: the training process does. Without influence "
+        "on the result",
+    )
+    cache: Annotated[Count, ForTraining()] = Field(
+        1024, description="megabytes of decoded images that each of them keeps"
+    )
     GT_size: Annotated[Positive | None, ForTraining(), Unset("`patch_size`")] = Field(
         None, description="side of the training crops"
     )
@@ -250,7 +261,7 @@ class DatasetOptions(Section):
         None, description="side of the degraded crops"
     )
     use_flip: Annotated[bool, ForTraining()] = Field(True, description="flip crops at random")
-    use_rot: Annotated[bool, ForTraining()] = Field(True, description="rotate crops at random")
+    use_rot: Annotated[bool, ForTraining()] = Field(True, description="turn crops upside down and transpose them")
     use_shuffle: Annotated[bool, ForTraining()] = Field(True, description="shuffle the images in each epoch")
     use_swap: Annotated[bool, ForTraining()] = Field(
         False, description="exchange degraded and clean at random (latent networks)"
@@ -332,7 +343,9 @@ class TrainOptions(Section):
     )
     eta_min: Annotated[Number, Ge(0)] = Field(1e-6, description="its end, for TrueCosineAnnealingLR")
     lr_steps: tuple[Positive, ...] = Field((), description="where it falls, for MultiStepLR")
-    lr_gamma: Annotated[Number, Gt(0), Le(1)] = Field(0.5, description="by which factor")
+    lr_gamma: Annotated[
+        Annotated[Number, Gt(0), Le(1)], Ignored("the published code always halves the learning rate")
+    ] = Field(0.5, description="by which factor")
     beta1: Annotated[Number, Ge(0), Lt(1)] = Field(0.9, description="of the optimiser")
     beta2: Annotated[Number, Ge(0), Lt(1)] = Field(0.99, description="of the optimiser")
     weight_decay_G: Annotated[Number, Ge(0)] = Field(0.0, description="weight decay")
@@ -341,6 +354,34 @@ class TrainOptions(Section):
     weight: PositiveNumber = Field(1.0, description="factor of the loss")
     is_weighted: Annotated[bool | None, Ignored("it has no effect in the published code either")] = Field(
         None, description="weights of the loss"
+    )
+    target: Literal["published", "noise", "data", "velocity"] = Field(
+        "published",
+        description="what the network learns: `published` matches the best reverse step and makes a noise predictor; "
+        "the others match the prediction itself. Recorded in the checkpoints",
+    )
+    time_weighting: Literal["none", "noise", "data", "velocity"] = Field(
+        "none",
+        description="as an error of what an error of the prediction counts, where the target is not `published`: "
+        "another weight for each t (10 at the most); `none`: all times count the same",
+    )
+    time_distribution: Literal["uniform", "late", "lambda"] = Field(
+        "uniform",
+        description="how t is drawn from 1..T: `late`: more often the larger it is; `lambda`: evenly in the log "
+        "signal-to-noise ratio",
+    )
+    prior_share: Share = Field(
+        0.0,
+        description="share of samples at t = T that start from exactly the prior, mu + sigma_inf z. alpha is not quite "
+        "0 there, so that the mean of a training state betrays changes of the whole image (low light, haze, shadow); "
+        "a small network reads them there instead of in mu, and restores nothing when it is to sample",
+    )
+    task_weights: Annotated[dict[TaskName, PositiveNumber], Unset("1 each")] = Field(
+        {}, description="how often tasks are drawn, relative to each other; those not named have 1"
+    )
+    clip_grad: Annotated[PositiveNumber | None, Unset("off")] = Field(None, description="largest norm of the gradient")
+    accumulate: Positive = Field(
+        1, description="parts that a batch is worked on in, one after the other, to save memory"
     )
     val_freq: Positive = Field(5000, description="steps between validations")
 
@@ -452,11 +493,20 @@ class Options(Section):
         words = (self.distortion,) if isinstance(self.distortion, str) else self.distortion or ()
         return self.datasets[dataset].tasks or tuple(word for word in words if word in TASKS) or TASKS
 
-    def degradation_of(self, dataset: str) -> Degraded | None:
+    def degradations_of(self, dataset: str) -> tuple[Degraded, ...]:
         """What a dataset suffers from: what its key `degradation` says, else `distortion` where that is one thing."""
-        if self.datasets[dataset].degradation is not None:
-            return self.datasets[dataset].degradation
-        return _DISTORTIONS.get(self.distortion) if isinstance(self.distortion, str) else None
+        given = self.datasets[dataset].degradation
+        if given == "all":
+            return TASKS
+        if isinstance(given, tuple):
+            return given
+        one = given or (_DISTORTIONS.get(self.distortion) if isinstance(self.distortion, str) else None)
+        return () if one is None else (one,)
+
+    def degradation_of(self, dataset: str) -> Degraded | None:
+        """The same where it is one thing, else None."""
+        found = self.degradations_of(dataset)
+        return found[0] if len(found) == 1 else None
 
     def enlargement_of(self, dataset: str) -> int:
         """Factor by which degraded images are smaller than clean ones: they are enlarged before they are restored."""

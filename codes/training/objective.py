@@ -1,0 +1,103 @@
+"""States, what the network is to match there, and the loss."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..objective import matching_loss, optimal_step_mean, reverse_step_mean
+from ..sde import MeanRevertingSDE
+
+# network(x, mu, t): the prediction for states with a time for each.
+Network = Callable[[Tensor, Tensor, Tensor], Tensor]
+
+# Where alpha is tiny, an error of the noise is a hundredfold error of the data.
+_LARGEST_WEIGHT = 10.0
+
+
+@dataclass(frozen=True)
+class Objective:
+    """What is matched.
+
+    target       'published': one reverse step of a network that predicts noise (codes/objective.py);
+                 'noise', 'data', 'velocity': the prediction itself
+    weighting    'none', or as what an error of the prediction counts: 'noise', 'data', 'velocity'
+    """
+
+    sde: MeanRevertingSDE
+    target: Literal["published", "noise", "data", "velocity"] = "published"
+    loss: Literal["l1", "l2"] = "l1"
+    weight: float = 1.0
+    weighting: Literal["none", "noise", "data", "velocity"] = "none"
+
+    @property
+    def fit_target(self) -> str:
+        """What the network comes to predict."""
+        return "noise" if self.target == "published" else self.target
+
+    def states(self, x0: Tensor, mu: Tensor, t: Tensor, noise: Tensor, prior: Tensor) -> Tensor:
+        """x_t; where `prior` is set exactly what every sampler starts from, without a trace of x0."""
+        x = self.sde.marginal(x0, mu, t, noise)
+        start = self.sde.prior(mu, noise)
+        return torch.where(prior.to(x.device).view(-1, *[1] * (x.ndim - 1)), start, x)
+
+    def targets(self, x0: Tensor, mu: Tensor, t: Tensor, noise: Tensor, prior: Tensor) -> Tensor:
+        """What `fit_target` truly is."""
+        if self.fit_target == "noise":
+            return noise
+        if self.fit_target == "data":
+            return x0
+        cos, sin = (_column(values, x0) for values in self._angle(t, prior))
+        return sin * (mu - x0) + self.sde.sigma_inf * cos * noise
+
+    def __call__(
+        self, network: Network, x0: Tensor, mu: Tensor, t: Tensor, noise: Tensor, prior: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """The loss of a batch, and the prediction it is of."""
+        x = self.states(x0, mu, t, noise, prior)
+        y = network(x, mu, t).float()
+        if self.target == "published":
+            predicted, wanted = (
+                reverse_step_mean(self.sde, x, mu, t, y),
+                optimal_step_mean(self.sde, x, x0, mu, t),
+            )
+        else:
+            predicted, wanted = y, self.targets(x0, mu, t, noise, prior)
+        return self.weight * matching_loss(predicted, wanted, self.loss, self._weights(t, prior, y)), y
+
+    def _angle(self, t: Tensor, prior: Tensor) -> tuple[np.ndarray, np.ndarray]:
+        """cos and sin of the angle between data and noise: alpha and sigma / sigma_inf, at the prior 0 and 1."""
+        times, at_prior = t.cpu().numpy(), prior.cpu().numpy()
+        return np.where(at_prior, 0.0, self.sde.alpha(times)), np.where(
+            at_prior, 1.0, self.sde.sigma(times) / self.sde.sigma_inf
+        )
+
+    def _weights(self, t: Tensor, prior: Tensor, like: Tensor) -> Tensor | None:
+        if self.target == "published" or self.weighting in ("none", self.fit_target):
+            return None
+        cos, sin = self._angle(t, prior)
+        # Errors of the data, of the velocity and of the noise are to each other as these.
+        share = {"data": sin, "velocity": np.ones_like(sin), "noise": cos / self.sde.sigma_inf}
+        with np.errstate(divide="ignore"):
+            ratio = np.minimum(share[self.weighting] / share[self.fit_target], _LARGEST_WEIGHT)
+        return torch.as_tensor(ratio if self.loss == "l1" else ratio**2).to(like)
+
+
+def _column(values: np.ndarray, like: Tensor) -> Tensor:
+    return torch.as_tensor(values).to(like).view(-1, *[1] * (like.ndim - 1))
+
+
+def time_weights(sde: MeanRevertingSDE, distribution: str) -> tuple[float, ...]:
+    """Weights of t = 1..T: 'uniform', 'late' (growing with t), 'lambda' (even in the log signal-to-noise ratio)."""
+    times = np.arange(1, sde.T + 1)
+    if distribution == "late":
+        weights = times.astype(np.float64)
+    elif distribution == "lambda":
+        edges = np.clip(np.concatenate([[0.5], times + 0.5]), 0, sde.T)
+        weights = -np.diff(sde.lambda_(edges))
+    else:
+        weights = np.ones(sde.T)
+    return tuple(float(weight) for weight in weights)

@@ -1,0 +1,457 @@
+"""The training loop, and from options to what it needs."""
+
+import copy
+import json
+import logging
+import math
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, nullcontext
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import yaml
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+from tqdm import tqdm
+
+from ..config import Options, OptionsError, build_sde, build_solvers, check_context_dim, resolved
+from ..config.errors import error_at
+from ..data.images import write_atomically
+from ..data.pairs import DataError
+from ..distributed import Process
+from ..evaluate import stop_on_signal
+from ..networks import Architecture, architecture, build
+from ..networks.checkpoints import CheckpointError, Metadata, SDESettings, load_network
+from ..networks.daclip import DaCLIP
+from ..networks.latent import LatentUNet
+from ..networks.model import resolve_precision
+from ..restorer import ImageRestorer
+from ..sde import MeanRevertingSDE
+from ..session import described, find_data, locate
+from ..solvers import make_plan
+from . import sets, states
+from .data import Batch, Plan, batches
+from .objective import Objective
+from .optimisers import learning_rate, make_optimiser, update_ema
+from .validation import Validation, make_scorer
+
+log = logging.getLogger(__name__)
+
+
+class TrainingError(Exception):
+    """Stops a training; the message says where."""
+
+
+@dataclass(frozen=True)
+class Models:
+    """The networks: the one that learns, the average of its weights, and those that are only asked."""
+
+    network: nn.Module
+    ema: nn.Module
+    choice: Architecture
+    sde: MeanRevertingSDE
+    daclip: DaCLIP | None = None
+    latent: LatentUNet | None = None
+
+
+@dataclass(frozen=True)
+class Run:
+    """All that a training does."""
+
+    folder: Path
+    options: Options
+    data: Plan
+    models: Models
+    objective: Objective
+    device: torch.device
+    validation: Validation | None = None
+
+    @property
+    def metadata(self) -> Metadata:
+        """What the checkpoints say about themselves."""
+        sde = self.models.sde
+        settings = SDESettings(sde.max_sigma, sde.T, sde.schedule, sde.eps, sde.convention)
+        return Metadata(self.models.choice, self.objective.fit_target, settings, source=self.folder.name)
+
+    @property
+    def restorer(self) -> ImageRestorer:
+        """The averaged network at work."""
+        models = self.models
+        fit_target, precision = self.objective.fit_target, self.options.precision
+        return ImageRestorer(
+            models.ema, models.sde, fit_target, self.device, models.daclip, models.latent, precision, False, "off"
+        )
+
+
+# ---- from options
+
+
+def check(options: Options) -> Plan:
+    """Raise OptionsError for what is missing, before anything is loaded or written."""
+    plan = sets.training_plan(options)
+    for key in ("pretrain_model_G", "pretrain_model_L", "daclip", "resume_state"):
+        path = getattr(options.path, key)
+        if path is not None and not locate(path).exists():
+            raise error_at(options.file, ("path", key), f"{path}: no such file")
+    find_data(options)
+    build_solvers(options)
+    return plan
+
+
+def described_work(options: Options) -> str:
+    """What a run would do: the options in force, data, network."""
+    plan = check(options)
+    lines = [yaml.safe_dump(resolved(options), sort_keys=False, allow_unicode=True).rstrip(), ""]
+    lines += [f"ignored: {line}" for line in options.ignored]
+    lines += [f"train on {task.name}: {len(task.items)} images" for task in plan.tasks]
+    lines += [f"validate on {task.name}: {len(task.items)} images" for task in find_data(options)]
+    network = load_models(options, torch.device("cpu")).network
+    count = sum(parameter.numel() for parameter in network.parameters())
+    folder = Path(options.results) / options.run_name
+    lines.append(f"network: {count:,} parameters; {options.train.niter} steps into {folder}")
+    return "\n".join(lines)
+
+
+def load_models(options: Options, device: torch.device) -> Models:
+    """The networks of an option file: new, or with the weights that it names."""
+    wanted, path = options.network_G, options.path
+    try:
+        recorded: dict[str, Any] = {}
+        if path.pretrain_model_G is not None:
+            network, metadata = load_network(
+                locate(path.pretrain_model_G), wanted.which_model_G, wanted.setting, wanted.variant
+            )
+            choice, recorded = metadata.architecture, described(metadata)
+            log.info("weights to begin with: %s (%s)", metadata.source, metadata.weights)
+        else:
+            choice = architecture(wanted.which_model_G or "", wanted.setting, wanted.variant)
+            with torch.random.fork_rng(devices=[]):
+                torch.manual_seed(options.seed)
+                network = build(choice)
+        daclip = latent = None
+        if path.daclip is not None:
+            loaded, found = load_network(locate(path.daclip))
+            if not isinstance(loaded, DaCLIP):
+                raise error_at(options.file, ("path", "daclip"), f"{path.daclip} is not DA-CLIP: {found.architecture}")
+            check_context_dim(options, int(found.architecture.setting["embed_dim"]))
+            daclip = loaded.to(device).requires_grad_(False)
+        if path.pretrain_model_L is not None:
+            first_stage, _ = load_network(locate(path.pretrain_model_L), "UNet", options.network_L.setting)
+            assert isinstance(first_stage, LatentUNet)
+            latent = first_stage.to(device).requires_grad_(False)
+    except (CheckpointError, FileNotFoundError) as error:
+        raise OptionsError(str(error)) from error
+    except ValueError as error:
+        raise OptionsError(f"{options.file}: {error}") from error
+    network = network.to(device)
+    ema = copy.deepcopy(network).requires_grad_(False)
+    return Models(network.train(), ema.eval(), choice, build_sde(options, recorded), daclip, latent)
+
+
+def make_objective(options: Options, sde: MeanRevertingSDE) -> Objective:
+    """What is matched."""
+    train = options.train
+    return Objective(sde, train.target, train.loss_type, train.weight, train.time_weighting)
+
+
+def make_run(options: Options, folder: Path, device: torch.device, process: Process) -> Run:
+    """Put everything together; raises OptionsError for what is missing or does not fit."""
+    data = sets.training_plan(options)
+    parts = process.world * options.train.accumulate
+    if data.batch % parts:
+        raise error_at(
+            options.file,
+            ("datasets", "train", "batch_size"),
+            f"{data.batch} cannot be divided among {process.world} processes with train.accumulate "
+            f"{options.train.accumulate}: expected a multiple of {parts}",
+        )
+    models = load_models(options, device)
+    data = sets.fitted(data, options, models.sde, models.daclip, models.latent)
+    objective = make_objective(options, models.sde)
+    validation = None
+    if options.test_sets and process.is_main:
+        recorded = {"sde": asdict(Run(folder, options, data, models, objective, device).metadata.sde)}  # type: ignore[arg-type]
+        solvers = build_solvers(options, recorded)
+        given = {solver.fit_target for _, solver in solvers} - {None, objective.fit_target}
+        if given:
+            text = f"{given.pop()} contradicts train.target {options.train.target}"
+            raise error_at(options.file, ("sampler", "fit_target"), text)
+        plans = tuple((label, make_plan(models.sde, solver)) for label, solver in solvers)
+        scorer, note = make_scorer(device)
+        if note:
+            log.info(note)
+        validation = Validation(find_data(options), plans, scorer, options.seed)
+    return Run(folder, options, data, models, objective, device, validation)
+
+
+# ---- one step
+
+
+def contexts(models: Models, batch: Batch) -> tuple[Tensor, ...]:
+    """DA-CLIP's features of degraded patches, in the order that the networks take them; nothing without it."""
+    if models.daclip is None or batch.clip is None:
+        return ()
+    with torch.no_grad():
+        features = models.daclip.controlled(batch.clip)
+    return features.degradation.float(), features.image.float()
+
+
+def batch_loss(run: Run, network: Callable[..., Tensor], batch: Batch) -> tuple[Tensor, Tensor]:
+    """The loss of some samples, and the prediction it is of."""
+    models = run.models
+    batch = batch.to(run.device)
+    mu, x0 = batch.lq, batch.gt
+    if models.latent is not None:
+        with torch.no_grad():
+            mu, x0 = models.latent.encode(mu)[0], models.latent.encode(x0)[0]
+    features = contexts(models, batch)
+    dtype = resolve_precision(run.options.precision, run.device)
+    takes_mu = getattr(models.network, "takes_mu", True)
+
+    def predict(x: Tensor, mu: Tensor, t: Tensor) -> Tensor:
+        t = t.to(x.device)
+        with nullcontext() if dtype is None else torch.autocast(run.device.type, dtype):
+            return network(x, mu, t, *features) if takes_mu else network(x, t)
+
+    return run.objective(predict, x0, mu, batch.t, batch.noise, batch.prior)
+
+
+def step(run: Run, learner: "Learner", batch: Batch, process: Process) -> float:
+    """One step on this process's share of the batch; returns the mean loss of all processes."""
+    train, k = run.options.train, learner.done
+    for group in learner.optimiser.param_groups:
+        group["lr"] = learning_rate(train, k)
+    learner.optimiser.zero_grad(set_to_none=True)
+    parts, total = train.accumulate, 0.0
+    size = len(batch) // parts
+    for i in range(parts):
+        part = batch.part(slice(i * size, (i + 1) * size))
+        # Processes exchange gradients once, with the last part.
+        alone = isinstance(learner.network, DistributedDataParallel) and i < parts - 1
+        with learner.network.no_sync() if alone else nullcontext():  # type: ignore[operator]
+            loss, prediction = batch_loss(run, learner.network, part)
+            value = float(loss.detach())
+            mean = mean_of(process, value, run.device)
+            if not math.isfinite(mean):  # in any of the processes: all stop, none waits for the others' gradients
+                raise TrainingError(_not_finite(part, prediction, k) if not math.isfinite(value) else "")
+            learner.scaler.scale(loss / parts).backward()  # type: ignore[no-untyped-call]
+        total += mean / parts
+    if train.clip_grad is not None:
+        learner.scaler.unscale_(learner.optimiser)
+        nn.utils.clip_grad_norm_(run.models.network.parameters(), train.clip_grad)
+    learner.scaler.step(learner.optimiser)
+    learner.scaler.update()
+    update_ema(run.models.ema, run.models.network, k)
+    learner.done += 1
+    return total
+
+
+def mean_of(process: Process, value: float, device: torch.device) -> float:
+    """The mean of a number over all processes."""
+    if process.world == 1:
+        return value
+    total = torch.tensor(value, dtype=torch.float64, device=device)
+    dist.all_reduce(total)
+    return float(total) / process.world
+
+
+def _not_finite(batch: Batch, prediction: Tensor, k: int) -> str:
+    bad = (~torch.isfinite(prediction.detach()).flatten(1).all(1)).nonzero().flatten().tolist() or range(len(batch))
+    names = ", ".join(f"{batch.names[i]} (t = {int(batch.t[i])})" for i in bad)
+    return f"step {k + 1}: the loss is not finite; images: {names}"
+
+
+# ---- the loop
+
+
+@dataclass
+class Learner:
+    """What changes with every step, besides the weights."""
+
+    network: nn.Module  # the one that learns, or what stands for it among several processes
+    optimiser: torch.optim.Optimizer
+    scaler: torch.amp.GradScaler
+    done: int = 0  # steps
+
+    def state(self) -> dict[str, Any]:
+        """For a training state."""
+        return {"optimizer": self.optimiser.state_dict(), "scaler": self.scaler.state_dict()}
+
+
+def make_learner(run: Run, process: Process) -> Learner:
+    """An optimiser at the first step, or where the newest training state is."""
+    models, train = run.models, run.options.train
+    optimiser = make_optimiser(train, models.network.parameters())
+    half = resolve_precision(run.options.precision, run.device) is torch.float16
+    learner = Learner(models.network, optimiser, torch.amp.GradScaler(run.device.type, enabled=half))
+    try:
+        state = states.newest(run.folder)
+        if state is None and run.options.path.resume_state is not None:
+            state = states.read(locate(run.options.path.resume_state))
+    except states.StateError as error:
+        raise OptionsError(str(error)) from error
+    if state is not None:
+        try:
+            models.network.load_state_dict(state["network"])
+            models.ema.load_state_dict(state["ema"])
+            optimiser.load_state_dict(state["optimizer"])
+            learner.scaler.load_state_dict(state["scaler"])
+        except (RuntimeError, ValueError, KeyError) as error:
+            reason = " ".join(str(error).split())
+            raise OptionsError(f"{run.folder}: the training state does not fit the options: {reason}") from error
+        learner.done = int(state["iter"])
+        if process.is_main:
+            log.info("going on after step %d", learner.done)
+    if process.world > 1:
+        learner.network = DistributedDataParallel(
+            models.network, [run.device] if run.device.type == "cuda" else None, broadcast_buffers=False
+        )
+    return learner
+
+
+def train(run: Run, process: Process) -> int:
+    """Train until the last step; returns the exit code: 0, 1 for a failure, 130 where it was interrupted."""
+    options, train = run.options, run.options.train
+    learner = make_learner(run, process)
+    journal = Journal(run.folder, learner.done, options.use_tb_logger) if process.is_main else None
+    workers = options.datasets["train"].n_workers
+    saved = learner.done
+
+    def save() -> None:
+        nonlocal saved
+        if process.is_main and saved != learner.done:
+            states.save(run.folder, learner.done, run.models.network, run.models.ema, learner.state(), run.metadata)
+        saved = learner.done
+
+    with (
+        stop_on_signal() as stop,
+        tqdm(total=train.niter, initial=learner.done, unit="step", disable=None if process.is_main else True) as bar,
+        closing(batches(run.data, learner.done, train.niter, process.rank, process.world, workers)) as source,
+    ):
+        meter = Meter(run.data.batch)
+        try:
+            for batch in source:
+                meter.add(step(run, learner, batch, process))
+                bar.update()
+                if learner.done % options.logger.print_freq == 0 or learner.done == train.niter:
+                    line = meter.take()
+                    bar.set_postfix_str(f"loss {line['loss']:.4f}, {line['images/s']:.1f} images/s")
+                    if journal is not None:
+                        journal.add(learner.done, {**line, "lr": learning_rate(train, learner.done - 1)})
+                if learner.done % options.logger.save_checkpoint_freq == 0 or learner.done == train.niter:
+                    save()
+                if learner.done % train.val_freq == 0 or learner.done == train.niter:
+                    validate(run, learner.done, journal)
+                    process.barrier()
+                    meter.restart()
+                if mean_of(process, float(stop.is_set()), run.device) > 0:  # all stop after the same step
+                    save()
+                    return 130
+        except RuntimeError as error:
+            # A signal to all processes ends those that read ahead; this one was waiting for them, between two steps.
+            if not stop.is_set() or "DataLoader worker" not in str(error):
+                raise
+            save()
+            return 130
+        except (TrainingError, DataError, states.StateError) as error:
+            if str(error):
+                tqdm.write(str(error), file=sys.stderr)
+            return 1
+        finally:
+            if journal is not None:
+                journal.close()
+    return 0
+
+
+def validate(run: Run, done: int, journal: "Journal | None") -> None:
+    """Restore the validation images, in the main process; logs scores and draws a sheet."""
+    if run.validation is None or journal is None:
+        return
+    start = time.perf_counter()
+    scores = run.validation(run.restorer, run.folder / "validation" / f"{done}.png")
+    journal.add(done, {"validation": scores, "seconds": round(time.perf_counter() - start, 1)})
+
+
+class Meter:
+    """Mean loss and images per second since the last time they were asked for."""
+
+    def __init__(self, batch: int) -> None:
+        self._batch = batch
+        self.restart()
+
+    def restart(self) -> None:
+        """Forget what was before."""
+        self._losses: list[float] = []
+        self._start = time.perf_counter()
+
+    def add(self, loss: float) -> None:
+        """Count a step in."""
+        self._losses.append(loss)
+
+    def take(self) -> dict[str, float]:
+        """The numbers, and begin anew."""
+        count = max(len(self._losses), 1)
+        seconds = max(time.perf_counter() - self._start, 1e-9)
+        result = {"loss": sum(self._losses) / count, "images/s": round(count * self._batch / seconds, 2)}
+        self.restart()
+        return result
+
+
+class Journal:
+    """log.jsonl, TensorBoard if it is wanted and there, and a line on the screen where there is no progress bar."""
+
+    def __init__(self, folder: Path, done: int, tensorboard: bool) -> None:
+        path = folder / "log.jsonl"
+        if path.is_file():
+            # What a stopped run did after its last checkpoint is done again.
+            lines = path.read_text().splitlines(keepends=True)
+            write_atomically(path, "".join(line for line in lines if _step_of(line) <= done).encode())
+        self._file = path.open("a")
+        self._writer: Any = None
+        if tensorboard:
+            try:
+                from torch.utils.tensorboard import SummaryWriter
+
+                self._writer = SummaryWriter(folder / "tensorboard", purge_step=done + 1)
+            except ImportError:
+                log.info("no TensorBoard log: the package tensorboard is not installed")
+
+    def add(self, done: int, values: Mapping[str, Any]) -> None:
+        """Write what was measured after a number of steps."""
+        self._file.write(json.dumps({"step": done, **values}) + "\n")
+        self._file.flush()
+        flat = dict(_flat(values))
+        if self._writer is not None:
+            for name, value in flat.items():
+                self._writer.add_scalar(name, value, done)
+        if "validation" in values:
+            shown = {key: value for key, value in flat.items() if key.startswith("validation/all/")}
+            tqdm.write(f"step {done}: " + ", ".join(f"{key[15:]} {value:.3f}" for key, value in shown.items()))
+        elif not sys.stderr.isatty():
+            log.info("step %d: %s", done, ", ".join(f"{key} {value:.4g}" for key, value in flat.items()))
+
+    def close(self) -> None:
+        """Close the files."""
+        self._file.close()
+        if self._writer is not None:
+            self._writer.close()
+
+
+def _step_of(line: str) -> float:
+    try:
+        return float(json.loads(line)["step"])
+    except (ValueError, KeyError, TypeError):
+        return math.inf  # half-written
+
+
+def _flat(values: Mapping[str, Any], at: str = "") -> Iterator[tuple[str, float]]:
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{at}{key}/")
+        else:
+            yield f"{at}{key}", value

@@ -1,0 +1,83 @@
+"""From the options of `datasets.train` to the plan of the data."""
+
+from dataclasses import replace
+
+from ..config import Options, PairingRule
+from ..config.errors import error_at
+from ..data.pairs import DataError, Item, Pattern, find_images, find_tasks, pair
+from ..networks.daclip import DaCLIP
+from ..networks.latent import LatentUNet
+from ..sde import MeanRevertingSDE
+from ..session import degradation, locate
+from ..tasks import TASKS
+from .data import Plan, Task, Times
+from .objective import time_weights
+
+
+def training_plan(options: Options) -> Plan:
+    """What there is to train on. Times, and sizes that depend on the networks, are filled in by `fitted`."""
+    dataset, train = options.datasets["train"], options.train
+    if options.model == "latent":
+        text = "latent (training the network between images and latents) is not supported; its weights can be given"
+        raise error_at(options.file, ("model",), text + " as path.pretrain_model_L")
+    try:
+        tasks = _tasks(options)
+    except DataError as error:
+        raise error_at(options.file, ("datasets", "train"), str(error)) from error
+    names = [task.name for task in tasks]
+    for name in train.task_weights:
+        if name not in names:
+            text = f"the training set has no such task, only {', '.join(names)}"
+            raise error_at(options.file, ("train", "task_weights", name), text)
+    weights = tuple(train.task_weights.get(name, 1.0) for name in names) if train.task_weights else None  # type: ignore[call-overload]
+    return Plan(
+        tasks,
+        Times((1.0,), train.prior_share),
+        dataset.GT_size or dataset.patch_size or 256,
+        dataset.batch_size,
+        options.seed,
+        dataset.use_flip,
+        dataset.use_rot,
+        dataset.use_shuffle,
+        shared_images=dataset.mode in ("GT", "MDGT"),
+        weights=weights,
+        cache=dataset.cache << 20,
+    )
+
+
+def _tasks(options: Options) -> tuple[Task, ...]:
+    dataset = options.datasets["train"]
+    rule: str | Pattern = (
+        Pattern(dataset.pairing.lq, dataset.pairing.gt) if isinstance(dataset.pairing, PairingRule) else dataset.pairing
+    )
+    most = dataset.max_images
+    if dataset.mode == "LQ":
+        raise DataError("mode LQ has no clean images to learn from; expected LQGT, GT or MD")
+    if dataset.mode in ("GT", "MDGT"):
+        if dataset.dataroot_GT is None:
+            raise DataError(f"mode {dataset.mode}: dataroot_GT is missing, the folder of clean images")
+        images = find_images(locate(dataset.dataroot_GT))
+        items = tuple(Item(name, None, path) for name, path in images.items())[:most]
+        # The published chain of random degradations of mode MDGT is not reproduced: our tasks take its place.
+        kinds = options.degradations_of("train") or TASKS
+        return tuple(Task(kind, items, degradation(options, "train", kind)) for kind in kinds)
+    if dataset.task_root is not None:
+        wanted = None if dataset.tasks is None and options.distortion is None else options.tasks_of("train")
+        folders = find_tasks(locate(dataset.task_root), wanted)
+        return tuple(Task(name, tuple(pair(lq, gt, rule)[0][:most])) for name, (lq, gt) in folders.items())
+    pairs, _ = pair(locate(dataset.dataroot_LQ or ""), locate(dataset.dataroot_GT or ""), rule)
+    name = dataset.name or "train"
+    return (Task(name, tuple(pairs[:most]), enlarge=options.enlargement_of("train")),)
+
+
+def fitted(
+    plan: Plan, options: Options, sde: MeanRevertingSDE, daclip: DaCLIP | None, latent: LatentUNet | None
+) -> Plan:
+    """The plan with the times of a schedule and the sizes that networks want."""
+    times = replace(plan.times, weights=time_weights(sde, options.train.time_distribution))
+    shape = None
+    if latent is not None:
+        block = 2**latent.depth
+        side = -(-plan.patch // block) * block // 2 ** (latent.depth - 1)
+        shape = (latent.latent_conv.out_channels, side, side)
+    return replace(plan, times=times, noise_shape=shape, clip_size=None if daclip is None else daclip.image_size)

@@ -56,7 +56,7 @@ def _test(arguments: argparse.Namespace) -> int:
     # Everything below needs torch: a mistake in the file has been told before.
     from . import session
     from .distributed import processes
-    from .evaluate import Outcome, run
+    from .evaluate import Outcome, run, together
     from .scoring import make_scorer, score_again, sheet_path, summarise
 
     tasks = session.find_data(options)
@@ -82,7 +82,7 @@ def _test(arguments: argparse.Namespace) -> int:
             score_again(job, scorer)
         else:
             outcome = run(job, restorer, scorer, process, device)
-        process.barrier()
+        outcome = together(process.gather(outcome))
         if process.is_main:
             if outcome.failure:
                 print(outcome.failure, file=sys.stderr)

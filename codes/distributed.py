@@ -5,9 +5,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -28,6 +31,14 @@ class Process:
         """Wait until all processes are here."""
         if self.world > 1:
             dist.barrier()
+
+    def gather(self, value: T) -> list[T]:
+        """The value of every process, in the order of their ranks; all of them get all."""
+        if self.world == 1:
+            return [value]
+        values: list[Any] = [None] * self.world
+        dist.all_gather_object(values, value)
+        return values
 
 
 @contextmanager

@@ -112,6 +112,17 @@ class Outcome:
         return 1 if self.failure or any(self.problems.values()) else 0
 
 
+def together(outcomes: Sequence[Outcome]) -> Outcome:
+    """The outcome of all processes: what any of them had to leave out, and whether any failed."""
+    problems: dict[str, list[str]] = {}
+    for outcome in outcomes:
+        for task, lines in outcome.problems.items():
+            known = problems.setdefault(task, [])
+            known += [line for line in lines if line not in known]
+    failures = [outcome.failure for outcome in outcomes if outcome.failure]
+    return Outcome(problems, any(outcome.interrupted for outcome in outcomes), "\n".join(dict.fromkeys(failures)))
+
+
 def load_item(task: Task, item: Item, seed: int) -> Loaded:
     """Read an item's images; never raises, a bad file is the item's problem alone."""
     try:

@@ -154,7 +154,9 @@ def summarise(
     tiled = sum(row.tiled for row in rows)
     if tiled:
         all_notes.append(f"{tiled} images were restored in tiles, which changes the result a little")
-    missing = len(wanted) - len(records) - len(job.plans) * sum(left_out.values())
+    # Images without a partner are left out too, but were never among the wanted ones.
+    unreadable = sum(left_out.get(task.name, 0) - len(task.problems) for task in job.tasks)
+    missing = len(wanted) - len(records) - len(job.plans) * unreadable
     if missing > 0:
         all_notes.append(f"{missing} images are not restored yet: start again to go on")
     text = "\n".join([text_table(rows, columns), *(f"note: {note}" for note in all_notes)])

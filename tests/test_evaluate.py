@@ -187,12 +187,24 @@ def test_ctrl_c_finishes_the_batch_and_prints_the_table(world, copy, children, c
     assert not list(folder.rglob("*.part"))
 
 
-def torchrun(processes: int, options: Path) -> None:
+def torchrun(processes: int, options: Path, code: int = 0) -> str:
     command = [sys.executable, "-m", "torch.distributed.run", f"--nproc_per_node={processes}", "--standalone"]
     result = subprocess.run(
         [*command, str(ROOT / "test.py"), "-opt", str(options)], capture_output=True, text=True, timeout=300
     )
-    assert result.returncode == 0, result.stderr
+    assert result.returncode == code, result.stderr
+    return result.stdout
+
+
+@pytest.mark.slow
+def test_what_any_process_leaves_out_is_in_the_table(copy):
+    for name in ("000", "003"):
+        (copy / "data" / "rainy" / "LQ" / f"{name}.png").write_text("no image")
+    (copy / "data" / "hazy" / "LQ" / "002.png").unlink()  # its clean image has no partner
+    printed = torchrun(2, write_options(copy, "run"), code=1)
+    rows = json.loads((copy / "results" / "run" / "summary.json").read_text())
+    assert {(row["task"], row["images"], row["left_out"]) for row in rows["rows"]} == {("rainy", 3, 2), ("hazy", 4, 1)}
+    assert "3 (-2)" in printed and not any("not restored yet" in note for note in rows["notes"])
 
 
 @pytest.mark.slow

@@ -52,7 +52,7 @@ def test_running_out_of_memory_falls_back_to_tiles_with_the_same_noise(monkeypat
     image = torch.rand(1, 3, 300, 280, generator=torch.Generator().manual_seed(1))
     expected = restorer(tile=140)(image, plan, generators())
     tried = []
-    original = ImageRestorer._predictor
+    original = ImageRestorer.predictor
 
     def limited(self, lq):
         network = original(self, lq)
@@ -65,11 +65,11 @@ def test_running_out_of_memory_falls_back_to_tiles_with_the_same_noise(monkeypat
 
         return evaluate
 
-    monkeypatch.setattr(ImageRestorer, "_predictor", limited)
+    monkeypatch.setattr(ImageRestorer, "predictor", limited)
     out = restorer(tile="off")(image, plan, generators())
     assert tried[0] == (300, 280) and out.tile == 140
     assert torch.equal(out.images, expected.images)
-    monkeypatch.setattr(ImageRestorer, "_predictor", lambda self, lq: _always_full)
+    monkeypatch.setattr(ImageRestorer, "predictor", lambda self, lq: _always_full)
     with pytest.raises(torch.OutOfMemoryError):
         restorer(tile="off")(image, plan, generators())
 

@@ -8,6 +8,7 @@ import functools
 import multiprocessing
 import os
 import signal
+import threading
 from collections import OrderedDict
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
@@ -333,5 +334,14 @@ def _start_worker(number: int) -> None:
 
     cv2.setNumThreads(1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     # Also sent to all processes at once, and by a main process that ends; an end by the signal would be an error there.
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
+
+
+def _end_with_parent() -> None:
+    """Where the main process is killed nobody else tells the others: they would stay, with all their images."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(0)

@@ -7,8 +7,9 @@ import platform
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -118,24 +119,27 @@ def _tasks_of(options: Options, key: str) -> list[Task]:
         alone = len(options.test_sets) == 1
         names = [name] if len(kinds) == 1 else [kind if alone else f"{name}-{kind}" for kind in kinds]
         return [
-            replace(_task(called, items, [], dataset.max_images), degrade=degradation(options, key, kind))
+            replace(_task(called, items, [], dataset.max_images), degrade=degradation(options, key, kind)())
             for called, kind in zip(names, kinds, strict=True)
         ]
     items, problems = pair(locate(dataset.dataroot_LQ or ""), locate(dataset.dataroot_GT or ""), rule)
     return [replace(_task(name, items, problems, dataset.max_images), enlarge=options.enlargement_of(key))]
 
 
-def degradation(options: Options, key: str, kind: str) -> Degrade:
-    """How a dataset of clean images is degraded: our function where the dataset names one, else the published rule."""
+def degradation(options: Options, key: str, kind: str) -> Callable[[], Degrade]:
+    """How a dataset of clean images is degraded: our function where the dataset names one, else the published rule.
+
+    Not the function, which another process could not be given, but what makes it.
+    """
     settings = options.degradation
     if kind == "super-resolution":
-        return super_resolution(settings.scale)
+        return partial(super_resolution, settings.scale)
     if options.datasets[key].degradation is None:
         if kind == "noisy":
-            return gaussian_noise(settings.sigma)
+            return partial(gaussian_noise, settings.sigma)
         if kind == "uncompleted" and settings.mask_root is not None:
-            return mask_inpainting(locate(settings.mask_root))
-    return tensor_degradation(kind)
+            return partial(mask_inpainting, locate(settings.mask_root))
+    return partial(tensor_degradation, kind)
 
 
 def _task(name: str, items: list[Item], problems: list[str], most: int | None) -> Task:

@@ -5,11 +5,14 @@ the number of reading processes, of training processes, nor of how often the run
 """
 
 import functools
+import multiprocessing
 import os
 import signal
+import threading
 from collections import OrderedDict
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
+from multiprocessing.context import ForkServerContext
 
 import numpy as np
 import torch
@@ -41,7 +44,7 @@ class Task:
 
     name: str
     items: tuple[Item, ...]
-    degrade: Degrade | None = None
+    degradation: Callable[[], Degrade] | None = None
     enlarge: int = 1
 
 
@@ -161,6 +164,7 @@ class TrainingSet(Dataset[Sample]):
         self.plan = plan
         self._cache = ImageCache(plan.cache)
         self._order: tuple[int, NDArray[np.int64]] | None = None
+        self._degrade: dict[str, Degrade] = {}
 
     def __getitem__(self, number: int) -> Sample:
         step, index = divmod(number, self.plan.batch)
@@ -174,7 +178,7 @@ class TrainingSet(Dataset[Sample]):
         # Streams of their own: what a degradation draws has no influence on time and noise.
         rng, late = (np.random.default_rng((plan.seed, step, index, stream)) for stream in (0, 1))
         task, item = self._choose(number, rng)
-        if task.degrade is not None:
+        if task.degradation is not None:
             gt, lq = self._degraded(task, item, rng)
         else:
             gt, lq = self._pair(task, item, rng)
@@ -211,7 +215,9 @@ class TrainingSet(Dataset[Sample]):
         A degradation that is made for the patch alone would not look like a part of a degraded image: haze would
         thicken within 64 pixels, and blur would have mirrored borders. Turned before, so that rain falls down.
         """
-        assert item.gt is not None and task.degrade is not None
+        assert item.gt is not None and task.degradation is not None
+        if task.name not in self._degrade:
+            self._degrade[task.name] = task.degradation()
         patch = self.plan.patch
         pixels = self._cache.read(str(item.gt))
         around = patch + MARGIN
@@ -220,7 +226,7 @@ class TrainingSet(Dataset[Sample]):
         _check_size(pixels, patch, str(item.gt))
         region = _window(pixels, height, width, _corner(pixels, height, width, rng))
         clean = from_uint8(self._turned(region, rng.uniform(size=3)))
-        degraded = task.degrade(clean, rng)
+        degraded = self._degrade[task.name](clean, rng)
         top, left = (int(rng.integers((length - patch) // BLOCK + 1)) * BLOCK for length in clean.shape[1:])
         rows, columns = slice(top, top + patch), slice(left, left + patch)
         return clean[:, rows, columns].contiguous(), degraded[:, rows, columns].contiguous()
@@ -307,13 +313,19 @@ def batches(plan: Plan, first: int, last: int, rank: int = 0, world: int = 1, wo
         collate_fn=collate,
         worker_init_fn=_start_worker,
         prefetch_factor=4 if workers else None,
-        # Degradations are closures, which only forked processes can have.
-        multiprocessing_context="fork" if workers else None,
+        multiprocessing_context=_processes() if workers else None,
     )
     for batch in loader:
         if isinstance(batch, str):
             raise DataError(batch)
         yield batch
+
+
+def _processes() -> ForkServerContext:
+    """Reading processes are forked from a fresh one: a copy of this one would wait for threads that it has not got."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([__name__])
+    return context
 
 
 def _start_worker(number: int) -> None:
@@ -322,5 +334,14 @@ def _start_worker(number: int) -> None:
 
     cv2.setNumThreads(1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     # Also sent to all processes at once, and by a main process that ends; an end by the signal would be an error there.
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
+
+
+def _end_with_parent() -> None:
+    """Where the main process is killed nobody else tells the others: they would stay, with all their images."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(0)

@@ -58,7 +58,8 @@ class Objective:
     ) -> tuple[Tensor, Tensor]:
         """The loss of a batch, and the prediction it is of."""
         x = self.states(x0, mu, t, noise, prior)
-        y = network(x, mu, t).float()
+        y = network(x, mu, t)
+        y = y.to(torch.promote_types(y.dtype, torch.float32))
         if self.target == "published":
             predicted, wanted = (
                 reverse_step_mean(self.sde, x, mu, t, y),

@@ -3,7 +3,7 @@
 import argparse
 import logging
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from .config import Options, OptionsError, build_solvers, load_options, resolved
@@ -31,21 +31,31 @@ All options are described in options/README.md."""
 
 def test(argv: Sequence[str] | None = None) -> int:
     """`python test.py -opt FILE`: evaluate; returns the exit code."""
+    example = "--set sampler.num_sample_steps=10 device=cpu"
+    parser = _parser("test.py", _TEST, _EXIT, example, "show options, data and work, and stop")
+    parser.add_argument("--score-only", action="store_true", help="score the images of an earlier run again")
+    return _run(_test, parser.parse_args(argv))
+
+
+def _parser(name: str, description: str, epilog: str, example: str, dry_run: str) -> argparse.ArgumentParser:
+    """What both commands take."""
     parser = argparse.ArgumentParser(
-        prog="test.py", description=_TEST, epilog=_EXIT, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog=name, description=description, epilog=epilog, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("-opt", "--opt", type=Path, required=True, metavar="FILE", help="option file (YAML)")
     parser.add_argument(
         "--set", nargs="+", action="extend", default=[], metavar="KEY=VALUE", dest="overrides",
-        help="override options, e.g. --set sampler.num_sample_steps=10 device=cpu",
+        help=f"override options, e.g. {example}",
     )  # fmt: skip
-    parser.add_argument("--dry-run", action="store_true", help="show options, data and work, and stop")
-    parser.add_argument("--fresh", action="store_true", help="start a new, numbered results folder")
-    parser.add_argument("--score-only", action="store_true", help="score the images of an earlier run again")
-    arguments = parser.parse_args(argv)
+    parser.add_argument("--dry-run", action="store_true", help=dry_run)
+    parser.add_argument("--fresh", action="store_true", help="start a new, numbered folder instead of going on")
+    return parser
+
+
+def _run(command: Callable[[argparse.Namespace], int], arguments: argparse.Namespace) -> int:
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
     try:
-        return _test(arguments)
+        return command(arguments)
     except OptionsError as error:
         print(error, file=sys.stderr)
         return 2
@@ -94,23 +104,9 @@ def _test(arguments: argparse.Namespace) -> int:
 
 def train(argv: Sequence[str] | None = None) -> int:
     """`python train.py -opt FILE`: train a network; returns the exit code."""
-    parser = argparse.ArgumentParser(
-        prog="train.py", description=_TRAIN, epilog=_TRAIN_EXIT, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("-opt", "--opt", type=Path, required=True, metavar="FILE", help="option file (YAML)")
-    parser.add_argument(
-        "--set", nargs="+", action="extend", default=[], metavar="KEY=VALUE", dest="overrides",
-        help="override options, e.g. --set train.niter=1000 datasets.train.batch_size=8",
-    )  # fmt: skip
-    parser.add_argument("--dry-run", action="store_true", help="show options, data and network, and stop")
-    parser.add_argument("--fresh", action="store_true", help="start a new, numbered folder instead of going on")
-    arguments = parser.parse_args(argv)
-    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
-    try:
-        return _train(arguments)
-    except OptionsError as error:
-        print(error, file=sys.stderr)
-        return 2
+    example = "--set train.niter=1000 datasets.train.batch_size=8"
+    parser = _parser("train.py", _TRAIN, _TRAIN_EXIT, example, "show options, data and network, and stop")
+    return _run(_train, parser.parse_args(argv))
 
 
 def _train(arguments: argparse.Namespace) -> int:

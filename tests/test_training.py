@@ -440,6 +440,7 @@ def test_checkpoints_run_by_themselves(world, copy):
     assert (metadata.fit_target, metadata.weights, metadata.sde.convention) == ("velocity", "ema", "daclip")
     average = torch.load(folder / "models" / "lastest_EMA.pth", weights_only=True)
     assert_equal(dict(network.state_dict()), average)
+    assert load_network(folder / "models")[1].source == str(folder / "models" / "12_EMA.safetensors")
     data = {"val": {"mode": "GT", "dataroot_GT": str(copy / "photos"), "degradation": ["noisy", "hazy"]}}
     file = copy / "test.yml"
     for name in ("12_EMA.safetensors", "12_G.pth"):

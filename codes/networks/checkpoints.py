@@ -83,6 +83,8 @@ def find_file(path: Path, wanted: Architecture | None = None) -> Path:
         raise FileNotFoundError(missing_file_message(path, wanted))
     files = [file for file in path.iterdir() if file.suffix in SUFFIXES]
     ema = [file for file in files if file.stem.endswith("_EMA")]
+    # Our trainings write the average of every checkpoint, with what it predicts, besides the published file.
+    ema = sorted((file for file in ema if _iteration(file) >= 0), key=_iteration)[-1:] or ema
     online = [file for file in files if file.stem.endswith("_G")]
     candidates = ema or [f for f in online if f.stem == "latest_G"] or sorted(online, key=_iteration)[-1:] or files
     if len(candidates) != 1:
@@ -93,7 +95,7 @@ def find_file(path: Path, wanted: Architecture | None = None) -> Path:
 
 
 def _iteration(file: Path) -> int:
-    digits = file.stem.removesuffix("_G")
+    digits = file.stem.removesuffix("_G").removesuffix("_EMA")
     return int(digits) if digits.isdigit() else -1
 
 

@@ -1,12 +1,12 @@
 """The training loop, and from options to what it needs."""
 
 import copy
-import json
 import logging
 import math
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+import warnings
+from collections.abc import Callable
 from contextlib import closing, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -21,7 +21,6 @@ from tqdm import tqdm
 
 from ..config import Options, OptionsError, build_sde, build_solvers, check_context_dim, resolved
 from ..config.errors import error_at
-from ..data.images import write_atomically
 from ..data.pairs import DataError
 from ..distributed import Process
 from ..evaluate import stop_on_signal
@@ -36,6 +35,7 @@ from ..session import described, find_data, locate
 from ..solvers import make_plan
 from . import sets, states
 from .data import Batch, Plan, batches
+from .journal import Journal, Meter
 from .objective import Objective
 from .optimisers import learning_rate, make_optimiser, update_ema
 from .validation import Validation, make_scorer
@@ -74,9 +74,8 @@ class Run:
     @property
     def metadata(self) -> Metadata:
         """What the checkpoints say about themselves."""
-        sde = self.models.sde
-        settings = SDESettings(sde.max_sigma, sde.T, sde.schedule, sde.eps, sde.convention)
-        return Metadata(self.models.choice, self.objective.fit_target, settings, source=self.folder.name)
+        fit_target, settings = self.objective.fit_target, sde_settings(self.models.sde)
+        return Metadata(self.models.choice, fit_target, settings, source=self.folder.name)
 
     @property
     def restorer(self) -> ImageRestorer:
@@ -153,6 +152,11 @@ def load_models(options: Options, device: torch.device) -> Models:
     return Models(network.train(), ema.eval(), choice, build_sde(options, recorded), daclip, latent)
 
 
+def sde_settings(sde: MeanRevertingSDE) -> SDESettings:
+    """The schedule as checkpoints record it."""
+    return SDESettings(sde.max_sigma, sde.T, sde.schedule, sde.eps, sde.convention)
+
+
 def make_objective(options: Options, sde: MeanRevertingSDE) -> Objective:
     """What is matched."""
     train = options.train
@@ -175,8 +179,7 @@ def make_run(options: Options, folder: Path, device: torch.device, process: Proc
     objective = make_objective(options, models.sde)
     validation = None
     if options.test_sets and process.is_main:
-        recorded = {"sde": asdict(Run(folder, options, data, models, objective, device).metadata.sde)}  # type: ignore[arg-type]
-        solvers = build_solvers(options, recorded)
+        solvers = build_solvers(options, {"sde": asdict(sde_settings(models.sde))})
         given = {solver.fit_target for _, solver in solvers} - {None, objective.fit_target}
         if given:
             text = f"{given.pop()} contradicts train.target {options.train.target}"
@@ -308,6 +311,8 @@ def make_learner(run: Run, process: Process) -> Learner:
         if process.is_main:
             log.info("going on after step %d", learner.done)
     if process.world > 1:
+        # Of parameters of 1x1 pixels, whose strides mean nothing.
+        warnings.filterwarnings("ignore", "Grad strides do not match bucket view strides")
         learner.network = DistributedDataParallel(
             models.network, [run.device] if run.device.type == "cuda" else None, broadcast_buffers=False
         )
@@ -362,96 +367,20 @@ def train(run: Run, process: Process) -> int:
             if str(error):
                 tqdm.write(str(error), file=sys.stderr)
             return 1
+        except OSError as error:
+            text = f"{error.filename or run.folder}: cannot be written: {error.strerror or error}"
+            tqdm.write(text, file=sys.stderr)
+            return 1
         finally:
             if journal is not None:
                 journal.close()
     return 0
 
 
-def validate(run: Run, done: int, journal: "Journal | None") -> None:
+def validate(run: Run, done: int, journal: Journal | None) -> None:
     """Restore the validation images, in the main process; logs scores and draws a sheet."""
     if run.validation is None or journal is None:
         return
     start = time.perf_counter()
     scores = run.validation(run.restorer, run.folder / "validation" / f"{done}.png")
     journal.add(done, {"validation": scores, "seconds": round(time.perf_counter() - start, 1)})
-
-
-class Meter:
-    """Mean loss and images per second since the last time they were asked for."""
-
-    def __init__(self, batch: int) -> None:
-        self._batch = batch
-        self.restart()
-
-    def restart(self) -> None:
-        """Forget what was before."""
-        self._losses: list[float] = []
-        self._start = time.perf_counter()
-
-    def add(self, loss: float) -> None:
-        """Count a step in."""
-        self._losses.append(loss)
-
-    def take(self) -> dict[str, float]:
-        """The numbers, and begin anew."""
-        count = max(len(self._losses), 1)
-        seconds = max(time.perf_counter() - self._start, 1e-9)
-        result = {"loss": sum(self._losses) / count, "images/s": round(count * self._batch / seconds, 2)}
-        self.restart()
-        return result
-
-
-class Journal:
-    """log.jsonl, TensorBoard if it is wanted and there, and a line on the screen where there is no progress bar."""
-
-    def __init__(self, folder: Path, done: int, tensorboard: bool) -> None:
-        path = folder / "log.jsonl"
-        if path.is_file():
-            # What a stopped run did after its last checkpoint is done again.
-            lines = path.read_text().splitlines(keepends=True)
-            write_atomically(path, "".join(line for line in lines if _step_of(line) <= done).encode())
-        self._file = path.open("a")
-        self._writer: Any = None
-        if tensorboard:
-            try:
-                from torch.utils.tensorboard import SummaryWriter
-
-                self._writer = SummaryWriter(folder / "tensorboard", purge_step=done + 1)
-            except ImportError:
-                log.info("no TensorBoard log: the package tensorboard is not installed")
-
-    def add(self, done: int, values: Mapping[str, Any]) -> None:
-        """Write what was measured after a number of steps."""
-        self._file.write(json.dumps({"step": done, **values}) + "\n")
-        self._file.flush()
-        flat = dict(_flat(values))
-        if self._writer is not None:
-            for name, value in flat.items():
-                self._writer.add_scalar(name, value, done)
-        if "validation" in values:
-            shown = {key: value for key, value in flat.items() if key.startswith("validation/all/")}
-            tqdm.write(f"step {done}: " + ", ".join(f"{key[15:]} {value:.3f}" for key, value in shown.items()))
-        elif not sys.stderr.isatty():
-            log.info("step %d: %s", done, ", ".join(f"{key} {value:.4g}" for key, value in flat.items()))
-
-    def close(self) -> None:
-        """Close the files."""
-        self._file.close()
-        if self._writer is not None:
-            self._writer.close()
-
-
-def _step_of(line: str) -> float:
-    try:
-        return float(json.loads(line)["step"])
-    except (ValueError, KeyError, TypeError):
-        return math.inf  # half-written
-
-
-def _flat(values: Mapping[str, Any], at: str = "") -> Iterator[tuple[str, float]]:
-    for key, value in values.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{at}{key}/")
-        else:
-            yield f"{at}{key}", value

@@ -1,0 +1,96 @@
+"""What a training writes down about itself."""
+
+import json
+import logging
+import math
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+from ..data.images import write_atomically
+
+log = logging.getLogger(__name__)
+
+
+class Meter:
+    """Mean loss and images per second since the last time they were asked for."""
+
+    def __init__(self, batch: int) -> None:
+        self._batch = batch
+        self.restart()
+
+    def restart(self) -> None:
+        """Forget what was before."""
+        self._losses: list[float] = []
+        self._start = time.perf_counter()
+
+    def add(self, loss: float) -> None:
+        """Count a step in."""
+        self._losses.append(loss)
+
+    def take(self) -> dict[str, float]:
+        """The numbers, and begin anew."""
+        count = max(len(self._losses), 1)
+        seconds = max(time.perf_counter() - self._start, 1e-9)
+        result = {"loss": sum(self._losses) / count, "images/s": round(count * self._batch / seconds, 2)}
+        self.restart()
+        return result
+
+
+class Journal:
+    """log.jsonl, TensorBoard if it is wanted and there, and a line on the screen where there is no progress bar."""
+
+    def __init__(self, folder: Path, done: int, tensorboard: bool) -> None:
+        path = folder / "log.jsonl"
+        if path.is_file():
+            # What a stopped run did after its last checkpoint is done again.
+            lines = path.read_text().splitlines(keepends=True)
+            write_atomically(path, "".join(line for line in lines if _step_of(line) <= done).encode())
+        self._file = path.open("a")
+        self._writer: Any = None
+        if tensorboard:
+            try:
+                from torch.utils.tensorboard import SummaryWriter
+
+                self._writer = SummaryWriter(folder / "tensorboard", purge_step=done + 1)
+            except ImportError:
+                log.info("no TensorBoard log: the package tensorboard is not installed")
+
+    def add(self, done: int, values: Mapping[str, Any]) -> None:
+        """Write what was measured after a number of steps."""
+        self._file.write(json.dumps({"step": done, **values}) + "\n")
+        self._file.flush()
+        flat = dict(_flat(values))
+        if self._writer is not None:
+            for name, value in flat.items():
+                self._writer.add_scalar(name, value, done)
+        if "validation" in values:
+            shown = {key: value for key, value in flat.items() if key.startswith("validation/all/")}
+            tqdm.write(f"step {done}: " + ", ".join(f"{key[15:]} {value:.3f}" for key, value in shown.items()))
+        elif not sys.stderr.isatty():
+            log.info("step %d: %s", done, ", ".join(f"{key} {value:.4g}" for key, value in flat.items()))
+
+    def close(self) -> None:
+        """Close the files."""
+        self._file.close()
+        if self._writer is not None:
+            self._writer.close()
+
+
+def _step_of(line: str) -> float:
+    try:
+        return float(json.loads(line)["step"])
+    except (ValueError, KeyError, TypeError):
+        return math.inf  # half-written
+
+
+def _flat(values: Mapping[str, Any], at: str = "") -> Iterator[tuple[str, float]]:
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{at}{key}/")
+        else:
+            yield f"{at}{key}", value

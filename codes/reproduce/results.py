@@ -1,0 +1,132 @@
+"""Stored results: the cells of a reproduction, collected from its runs and kept in one file beside the report."""
+
+import json
+import math
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from .catalogue import METHODS, SAME
+
+CELLS_FILE = "cells.json"
+RUNS = "runs"
+METRICS = ("lpips", "fid", "psnr", "ssim")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What a method gives on a task at a number of evaluations; a metric is None where it could not be computed."""
+
+    task: str
+    method: str
+    nfe: int
+    images: int
+    seconds: float
+    metrics: dict[str, float | None] = field(default_factory=dict)
+
+    def value(self, name: str) -> float | None:
+        """A metric, or the seconds per image."""
+        value = self.seconds if name == "seconds" else self.metrics.get(name)
+        return value if value is None or math.isfinite(value) else None
+
+
+@dataclass(frozen=True)
+class Results:
+    """All cells of a reproduction, how it was set up and where it ran."""
+
+    settings: dict[str, Any] = field(default_factory=dict)
+    environment: dict[str, Any] = field(default_factory=dict)
+    cells: tuple[Cell, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    def cell(self, task: str, method: str, nfe: int) -> Cell | None:
+        """One cell, None where it is missing."""
+        method = SAME.get((method, nfe), method)
+        for cell in self.cells:
+            if (cell.task, cell.method, cell.nfe) == (task, method, nfe):
+                return cell
+        return None
+
+    def value(self, task: str, method: str, nfe: int, metric: str) -> float | None:
+        """One number, None where it is missing."""
+        cell = self.cell(task, method, nfe)
+        return None if cell is None else cell.value(metric)
+
+    def mean(self, tasks: Iterable[str], method: str, nfe: int, metric: str) -> float | None:
+        """The mean over some tasks, None unless all of them have the number."""
+        values = [self.value(task, method, nfe, metric) for task in tasks]
+        known = [value for value in values if value is not None]
+        return math.fsum(known) / len(known) if known and len(known) == len(values) else None
+
+    @property
+    def same_model(self) -> bool:
+        """Whether the paper's numbers are of this model and these data."""
+        return self.settings.get("model") == "daclip"
+
+
+def run_folder(root: Path, task: str, method: str) -> Path:
+    """Where the run of a method on a task is kept."""
+    return root / RUNS / task / method
+
+
+def label(method: str, nfe: int) -> str:
+    """The solver's label within its run."""
+    return f"{method}-nfe{nfe}"
+
+
+def collect(root: Path) -> Results:
+    """The results below a folder: from its runs, else from its cells.json; raises FileNotFoundError without either."""
+    settings_file = root / "settings.json"
+    if not (root / RUNS).is_dir():
+        return load(root / CELLS_FILE)
+    cells, notes, starts = [], [], []
+    for folder in sorted((root / RUNS).glob("*/*/")):
+        task, method = folder.parent.name, folder.name
+        if method not in METHODS or not (folder / "summary.json").is_file():
+            continue
+        summary = json.loads((folder / "summary.json").read_text())
+        nfe_of = {label(method, nfe): nfe for nfe in METHODS[method].nfes}
+        for row in summary["rows"]:
+            if row["solver"] in nfe_of:
+                metrics = {name: row["metrics"].get(name) for name in METRICS if name in row["metrics"]}
+                cells.append(Cell(task, method, nfe_of[row["solver"]], row["images"], row["seconds"], metrics))
+        notes += [note for note in summary["notes"] if note not in notes]
+        if (folder / "environment.json").is_file():
+            starts += json.loads((folder / "environment.json").read_text())
+    settings = json.loads(settings_file.read_text()) if settings_file.is_file() else {}
+    return Results(settings, _environment(starts), tuple(cells), tuple(notes))
+
+
+def _environment(starts: list[dict[str, Any]]) -> dict[str, Any]:
+    """What the runs say about where they were made, each value once."""
+    known: dict[str, list[Any]] = {}
+    for start in sorted(starts, key=lambda start: str(start["started"])):
+        flat = {key: start.get(key) for key in ("commit", "python", "system", "device", "threads", "processes")}
+        flat |= {name: version for name, version in start.get("packages", {}).items() if version}
+        for key, value in flat.items():
+            if value is not None and value not in known.setdefault(key, []):
+                known[key].append(value)
+    dates = sorted(str(start["started"]) for start in starts)
+    return {"started": [dates[0], dates[-1]], **known} if dates else {}
+
+
+def save(results: Results, path: Path) -> None:
+    """Write results so that they can be rendered anywhere."""
+    content = {
+        "settings": results.settings,
+        "environment": results.environment,
+        "notes": list(results.notes),
+        "cells": [asdict(cell) for cell in sorted(results.cells, key=lambda c: (c.task, c.method, -c.nfe))],
+    }
+    lines = json.dumps({**content, "cells": []}, indent=1, ensure_ascii=False).removesuffix("[]\n}")
+    cells = ",\n".join(f"  {json.dumps(cell, ensure_ascii=False)}" for cell in content["cells"])
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"{lines}[\n{cells}\n ]\n}}\n", encoding="utf-8")
+
+
+def load(path: Path) -> Results:
+    """Read what `save` wrote."""
+    content = json.loads(path.read_text(encoding="utf-8"))
+    cells = tuple(Cell(**cell) for cell in content["cells"])
+    return Results(content["settings"], content["environment"], cells, tuple(content["notes"]))

@@ -62,12 +62,12 @@ def _run(command: Callable[[argparse.Namespace], int], arguments: argparse.Names
 
 
 def _test(arguments: argparse.Namespace) -> int:
-    options = load_options(_option_file(arguments.opt), arguments.overrides)
+    options = load_options(option_file(arguments.opt), arguments.overrides)
     # Everything below needs torch: a mistake in the file has been told before.
     from . import session
     from .distributed import processes
-    from .evaluate import Outcome, run, together
-    from .scoring import make_scorer, score_again, sheet_path, summarise
+    from .runner import evaluate
+    from .scoring import make_scorer, sheet_path
 
     tasks = session.find_data(options)
     session.check_weights(options)
@@ -81,25 +81,13 @@ def _test(arguments: argparse.Namespace) -> int:
         if process.is_main:
             for line in options.ignored:
                 logging.info(line)
-            session.write_environment(folder := session.prepare_folder(options, arguments.fresh), device, process.world)
-        process.barrier()
-        if not process.is_main:
-            folder = session.newest_folder(options) if arguments.fresh else session.prepare_folder(options, False)
-        job = session.make_job(options, tasks, restorer, folder)
         scorer, notes = make_scorer(options.metrics.names, options.metrics.crop_border, device)
-        if arguments.score_only:
-            outcome = Outcome({task.name: list(task.problems) for task in job.tasks})
-            score_again(job, scorer)
-        else:
-            outcome = run(job, restorer, scorer, process, device)
-        outcome = together(process.gather(outcome))
+        done = evaluate(options, tasks, restorer, scorer, notes, process, arguments.fresh, arguments.score_only)
         if process.is_main:
-            if outcome.failure:
-                print(outcome.failure, file=sys.stderr)
-            table = summarise(job, options.metrics.names, outcome.problems, notes, device, options.contact_sheet)
-            sheets = [str(path) for task in job.tasks if (path := sheet_path(job, task.name)).is_file()]
-            print(table, *(["contact sheets: " + ", ".join(sheets)] if sheets else []), f"results: {folder}", sep="\n")
-        return outcome.exit_code
+            sheets = [str(path) for task in done.job.tasks if (path := sheet_path(done.job, task.name)).is_file()]
+            shown = ["contact sheets: " + ", ".join(sheets)] if sheets else []
+            print(done.table, *shown, f"results: {done.job.folder}", sep="\n")
+        return done.outcome.exit_code
 
 
 def train(argv: Sequence[str] | None = None) -> int:
@@ -110,7 +98,7 @@ def train(argv: Sequence[str] | None = None) -> int:
 
 
 def _train(arguments: argparse.Namespace) -> int:
-    options = load_options(_option_file(arguments.opt), arguments.overrides, kind="train")
+    options = load_options(option_file(arguments.opt), arguments.overrides, kind="train")
     from . import session
     from .distributed import processes
     from .training import run as training
@@ -131,7 +119,7 @@ def _train(arguments: argparse.Namespace) -> int:
         return training.train(training.make_run(options, folder, device, process), process)
 
 
-def _option_file(path: Path) -> Path:
+def option_file(path: Path) -> Path:
     """The file itself, or the project's file of that name where the program runs from elsewhere."""
     inside = Path(__file__).resolve().parent.parent / path
     return inside if not path.exists() and inside.exists() else path

@@ -1,10 +1,10 @@
 """What there is to reproduce: methods, and the tables with the cells they need.
 
-A cell is one method at one number of evaluations (NFE) on one task. A method on a task is one run of the evaluation, with
-all its NFEs, so that tables share runs whichever is asked for first.
+A cell is one method at one number of evaluations (NFE) on one task. A method on a task is one run of the evaluation,
+with all its NFEs, so that tables share runs whichever is asked for first.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -38,7 +38,9 @@ METHODS = {
     "posterior-official": Method(
         "Posterior, published stride", "paper", {"algorithm": "posterior", "compat": "official"}, PAPER_NFES
     ),
-    "euler-official": Method("Euler, published stride", "paper", {"algorithm": "sde", "compat": "official"}, PAPER_NFES),
+    "euler-official": Method(
+        "Euler, published stride", "paper", {"algorithm": "sde", "compat": "official"}, PAPER_NFES
+    ),
     "mr-1": Method("MR Sampler-1", "paper", {**_MR, "order": 1}, PAPER_NFES + FEW),
     "mr-2": Method("MR Sampler-2", "paper", {**_MR, "order": 2}, PAPER_NFES + FEW),
     # At NFE = T = 100 a stride of one step is the published one: those cells are shared (`SAME`).
@@ -62,7 +64,7 @@ QUALITY = (
 SECONDS = (Column("seconds", "s/image", True, 3),)
 
 # The paper's name of a task where it is not ours.
-TABLE_OF_TASK = {task: {"uncompleted": "inpainting"}.get(task, task) for task in TASKS}
+TABLE_OF_TASK: dict[str, str] = {task: {"uncompleted": "inpainting"}.get(task, task) for task in TASKS}
 _PRINTED = {
     "posterior-official": "Posterior",
     "euler-official": "Euler",
@@ -147,8 +149,8 @@ TABLES: dict[str, Table] = {
                 ),
             ),
             nfes=PAPER_NFES[1:],
-            about="With noise prediction the second-order SDE scheme is unstable for steps h > 0.537 in lambda: below 19 "
-            "evaluations on a uniform grid, whatever the network.",
+            about="With noise prediction the second-order SDE scheme is unstable for steps h > 0.537 in lambda: below "
+            "19 evaluations on a uniform grid, whatever the network.",
         ),
         Table(
             "solver-type",
@@ -180,8 +182,8 @@ TABLES: dict[str, Table] = {
                 for task in ("low-light", "motion-blurry")
             ),
             SECONDS,
-            about="The paper measured an NVIDIA A800 with DA-CLIP's network. The time is the network's: it goes with the "
-            "number of evaluations and hardly depends on the solver.",
+            about="The paper measured an NVIDIA A800 with DA-CLIP's network. The time is the network's: it goes with "
+            "the number of evaluations and hardly depends on the solver.",
         ),
         Table(
             "optimal-nfe",
@@ -198,3 +200,9 @@ TABLES: dict[str, Table] = {
     )
 }
 DATASETS = "datasets"  # has no cells
+
+
+def all_runs(names: Iterable[str]) -> list[tuple[str, str]]:
+    """The (task, method) pairs that some tables need, task by task."""
+    pairs = {pair for name in names if name in TABLES for pair in TABLES[name].runs()}
+    return [(task, method) for task in TASKS for method in METHODS if (task, method) in pairs]

@@ -1,0 +1,57 @@
+"""One evaluation from options to summary: what test.py does, also for programs that do several in a row."""
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from . import session
+from .config import Options
+from .distributed import Process
+from .evaluate import Job, Outcome, Task, run, together
+from .restorer import ImageRestorer
+from .scoring import Scorer, score_again, summarise
+
+
+@dataclass(frozen=True)
+class Finished:
+    """How an evaluation ended; the table is the main process's."""
+
+    job: Job
+    outcome: Outcome
+    table: str = ""
+
+
+def evaluate(
+    options: Options,
+    tasks: Sequence[Task],
+    restorer: ImageRestorer,
+    scorer: Scorer,
+    notes: Sequence[str],
+    process: Process,
+    fresh: bool = False,
+    score_only: bool = False,
+) -> Finished:
+    """Prepare the run's folder, restore and score what is missing there, and write the summary.
+
+    Every process calls this. `notes` go into the summary.
+    """
+    device = restorer.device
+    if process.is_main:
+        folder = session.prepare_folder(options, fresh)
+        session.write_environment(folder, device, process.world)
+    process.barrier()
+    if not process.is_main:
+        folder = session.newest_folder(options) if fresh else session.prepare_folder(options, False)
+    job = session.make_job(options, tasks, restorer, folder)
+    if score_only:
+        outcome = Outcome({task.name: list(task.problems) for task in job.tasks})
+        score_again(job, scorer)
+    else:
+        outcome = run(job, restorer, scorer, process, device)
+    outcome = together(process.gather(outcome))
+    if not process.is_main:
+        return Finished(job, outcome)
+    if outcome.failure:  # first, because what follows may fail for the same reason
+        print(outcome.failure, file=sys.stderr)
+    table = summarise(job, options.metrics.names, outcome.problems, notes, device, options.contact_sheet)
+    return Finished(job, outcome, table)

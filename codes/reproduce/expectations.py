@@ -13,8 +13,8 @@ from .results import Results
 COLLAPSE, DEGRADED = 3.0, 1.0  # dB below the reference
 RULE = (
     f"A method *collapses* at an NFE where its PSNR is at least {COLLAPSE:g} dB below its reference and its LPIPS is "
-    f"worse; it *degrades* where that is {DEGRADED:g} to {COLLAPSE:g} dB, and *holds* otherwise. PSNR rewards few steps a "
-    "little (they blur), so a collapse in PSNR is never one of taste."
+    f"worse; it *degrades* where that is {DEGRADED:g} to {COLLAPSE:g} dB, and *holds* otherwise. PSNR rewards few "
+    "steps a little (they blur), so a collapse in PSNR is never one of taste."
 )
 
 

@@ -101,12 +101,10 @@ def difference(line: Line, column: Column) -> str:
 
 
 def shown_columns(lines: Sequence[Line], columns: Sequence[Column]) -> list[Column]:
-    """The columns where anything is known of ours or of the paper's."""
-    return [
-        column
-        for column in columns
-        if any(line.ours[column.name] is not None or line.paper.get(column.name) is not None for line in lines)
-    ]
+    """The columns where something of ours is known; without any, those of the paper."""
+    ours = [column for column in columns if any(line.ours[column.name] is not None for line in lines)]
+    theirs = [column for column in columns if any(line.paper.get(column.name) is not None for line in lines)]
+    return ours or theirs
 
 
 def arrow(column: Column) -> str:

@@ -14,6 +14,13 @@ _EMBEDDED = """\
 published test sets. They are shown for the shape of the curves alone: how a method changes from 100 evaluations to 5.
 Differences between ours and theirs say nothing about a method and are only in the CSV files."""
 
+_REDUCED = """\
+**This is a reduced run.** The paper restores 15 to 1111 images per task. A handful shows collapses and trends, not differences
+of a few per cent. FID of so few images is indicative only; it is computed for the tasks of the paper's figure 2 unless asked
+for elsewhere.
+
+"""
+
 _DACLIP = """\
 In brackets: the paper's number, and the difference to it (ours minus the paper's)."""
 
@@ -107,6 +114,7 @@ def _introduction(results: Results) -> str:
         f"- cells: {len(results.cells)} of {wanted} (a cell is a task, a method and a number of evaluations)\n"
         f"- commit: {commits}\n- command: `python scripts/reproduce.py --table all --model {model}`\n\n"
         f"{_DACLIP if results.same_model else _EMBEDDED}\n\n{_READING.format(missing=MISSING)}\n\n"
+        f"{_REDUCED if model == 'embedded' else ''}"
         f"Every table is in `tables/` as Markdown, CSV (all digits) and LaTeX, and the numbers behind them in "
         f"`{CELLS_FILE}`. What they mean for the paper's claims is in the project's `docs/CLAIMS.md`.\n"
     )

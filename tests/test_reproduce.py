@@ -1,0 +1,339 @@
+"""The paper's tables: published numbers, rendering from stored cells, verdicts, and the runs behind them."""
+
+import csv
+import json
+import random
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from codes.reproduce import catalogue
+from codes.reproduce.catalogue import METHODS, PAPER_NFES, QUALITY, SAME, TABLE_OF_TASK, TABLES, all_runs
+from codes.reproduce.command import NAMES, main
+from codes.reproduce.expectations import EXPECTATIONS, judge, verdicts
+from codes.reproduce.findings import orders, speed_up, theory
+from codes.reproduce.published import published, remarks
+from codes.reproduce.render import best, lines_of
+from codes.reproduce.report import write_report
+from codes.reproduce.results import Cell, Results, collect, load, save
+from codes.tasks import TASKS
+from tests.evaluation import write_images, write_weights
+
+ROOT = Path(__file__).parent.parent
+PRINTED = {"posterior-official": "Posterior", "euler-official": "Euler", "mr-1": "MR Sampler-1", "mr-2": "MR Sampler-2"}
+
+
+def paper_as_results(model: str = "daclip") -> Results:
+    """Every cell of every table: the paper's numbers where it has them, else what theory expects."""
+    cells = []
+    for task, method in all_runs(NAMES):
+        table = published()[TABLE_OF_TASK[task]]
+        for nfe in METHODS[method].nfes:
+            values = dict(table.values(PRINTED.get(method, "MR Sampler-1"), nfe) or table.values("MR Sampler-1", 5))
+            if (method, nfe) in {("mr-2-noise", 10), ("mr-2-noise", 5), ("mr-2", 2)}:
+                values |= {"psnr": 6.5, "lpips": 1.4}
+            cells.append(Cell(task, method, nfe, 4, nfe / 10, {name: values[name] for name in sorted(values)}))
+    environment = {"commit": ["0123456789abcdef"], "torch": ["2.13.0"]}
+    return Results({"model": model, "images": 4, "size": 128, "seed": 0}, environment, tuple(cells))
+
+
+def without(results: Results, *cells: tuple[str, str, int]) -> Results:
+    return replace(
+        results, cells=tuple(cell for cell in results.cells if (cell.task, cell.method, cell.nfe) not in cells)
+    )
+
+
+def written(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+# ---- what was published
+
+
+def test_every_published_number_is_the_papers():
+    paper = json.loads((ROOT / "tests" / "golden" / "paper_tables.json").read_text())
+    expected = {
+        **paper["tasks"],
+        "parameterization": paper["ablat_param"],
+        "solver-type": paper["ablat_solver"],
+        **{f"wall-clock-{task}": rows for task, rows in paper["wall_clock_A800"].items()},
+        "optimal-nfe": paper["optimal_nfe_snowy"],
+        "datasets": paper["datasets"],
+    }
+    assert {name: table.records() for name, table in published().items()} == expected
+    assert sum(len(rows) for rows in expected.values()) == 10 * 20 + 8 + 8 + 10 + 10 + 9 + 10
+
+
+def test_remarks_are_about_printed_numbers():
+    for one in remarks():
+        assert published()[one.table].values(one.method, one.nfe)[one.metric.lower()] == one.printed
+    assert [(one.table, one.nfe, one.printed) for one in remarks() if one.certain] == [("motion-blurry", 50, 0.244)]
+
+
+def test_every_published_row_is_in_a_table_of_ours():
+    shown = set()
+    for table in TABLES.values():
+        for part in table.parts:
+            for line in lines_of(table, part, Results()):
+                shown |= {(part.published, line.nfe, value) for value in line.paper.values() if value is not None}
+    for table in published().values():
+        for record in table.records():
+            for name, value in record.items():
+                if name in ("LPIPS", "FID", "PSNR", "SSIM", "seconds"):
+                    assert (table.name, record["nfe"], value) in shown
+
+
+def test_paper_counts_of_first_against_second_order():
+    text = orders(Results())
+    assert re.findall(r"\| (\w+) \| (\d+ of \d+) \|", text) == [
+        ("LPIPS", "36 of 50"), ("FID", "29 of 50"), ("PSNR", "48 of 50"), ("SSIM", "50 of 50"),
+    ]  # fmt: skip
+
+
+# ---- rendering
+
+
+def test_rendering_is_deterministic_and_does_not_depend_on_the_order_of_cells(tmp_path):
+    results = paper_as_results()
+    write_report(results, tmp_path / "a", NAMES, [])
+    cells = list(results.cells)
+    random.Random(0).shuffle(cells)
+    write_report(replace(results, cells=tuple(cells)), tmp_path / "b", NAMES, [])
+    write_report(load(tmp_path / "a" / "cells.json"), tmp_path / "c", NAMES, [])
+    assert written(tmp_path / "a") == written(tmp_path / "b") == written(tmp_path / "c")
+    suffixes = sorted(path.suffix for path in (tmp_path / "a" / "tables").iterdir())
+    assert suffixes == sorted([".md", ".csv", ".tex"] * len(NAMES))
+
+
+def test_cells_survive_being_saved(tmp_path):
+    results = paper_as_results()
+    save(results, tmp_path / "cells.json")
+    again = load(tmp_path / "cells.json")
+    assert set(map(repr, again.cells)) == set(map(repr, results.cells))
+    assert (again.settings, again.environment) == (results.settings, results.environment)
+
+
+def test_our_number_the_papers_and_the_difference(tmp_path):
+    results = paper_as_results()
+    cells = [
+        replace(cell, metrics={**cell.metrics, "psnr": 30.0})
+        if (cell.task, cell.method, cell.nfe) == ("rainy", "mr-2", 20)
+        else cell
+        for cell in results.cells
+    ]
+    write_report(replace(results, cells=tuple(cells)), tmp_path, ["rainy"], [])
+    row = "MR Sampler-2 | 0.0635 (0.0635, +0.0000) | 27.79 (27.79, +0.00) | **30.00** (28.6, +1.40)"
+    assert row in (tmp_path / "tables" / "rainy.md").read_text()
+    with (tmp_path / "tables" / "rainy.csv").open() as file:
+        line = next(row for row in csv.DictReader(file) if (row["method"], row["nfe"]) == ("MR Sampler-2", "20"))
+    assert (line["psnr"], line["psnr_paper"], line["psnr_difference"]) == ("30.0", "28.6", "1.4")
+    assert r"\textbf{30.00} & 28.6 & $+1.40$" in (tmp_path / "tables" / "rainy.tex").read_text()
+
+
+def test_embedded_model_is_not_compared_by_difference(tmp_path):
+    write_report(paper_as_results("embedded"), tmp_path, NAMES, [])
+    report = (tmp_path / "REPORT.md").read_text()
+    assert "of another model and other images" in report
+    assert "0.0635 (0.0635)" in report and "(0.0635, " not in report
+
+
+def test_a_missing_cell_shows_as_missing(tmp_path, capsys):
+    results = without(paper_as_results(), ("rainy", "mr-2", 20))
+    save(results, tmp_path / "cells.json")
+    assert main(["--render-only", "--results", str(tmp_path)]) == 1
+    message = capsys.readouterr().err
+    assert "1 of 468 cells are missing, the first: rainy, MR Sampler-2 at NFE 20" in message
+    markdown = (tmp_path / "tables" / "rainy.md").read_text()
+    assert "| MR Sampler-2 | – (0.0635) | – (27.79) | – (28.6) | – (0.8559) |" in markdown
+    assert "1 of 46 rows are missing" in markdown
+    assert "| MR Sampler-2 | – " in (tmp_path / "tables" / "overview.md").read_text()  # no mean over nine tasks
+    with (tmp_path / "tables" / "rainy.csv").open() as file:
+        line = next(row for row in csv.DictReader(file) if (row["method"], row["nfe"]) == ("MR Sampler-2", "20"))
+    assert (line["images"], line["lpips"], line["lpips_paper"], line["lpips_difference"]) == ("0", "", "0.0635", "")
+    assert "MR Sampler-2 & -- & 0.0635 & " in (tmp_path / "tables" / "rainy.tex").read_text()
+
+
+def test_without_results_it_says_so(tmp_path, capsys):
+    assert main(["--render-only", "--results", str(tmp_path / "none")]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_rendering_needs_no_torch(tmp_path):
+    save(paper_as_results(), tmp_path / "cells.json")
+    code = (
+        "import sys; sys.modules['torch'] = None\n"
+        "from codes.reproduce.command import main\n"
+        f"sys.exit(main(['--render-only', '--results', {str(tmp_path)!r}]))"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+    assert result.returncode == 0, result.stderr
+    assert "## Expected by theory" in (tmp_path / "REPORT.md").read_text()
+
+
+def test_misprints_are_marked_and_not_corrected(tmp_path):
+    write_report(paper_as_results(), tmp_path, NAMES, [])
+    assert "(0.244<sup>!</sup>, " in (tmp_path / "tables" / "motion-blurry.md").read_text()
+    assert r"0.244\textsuperscript{!}" in (tmp_path / "tables" / "motion-blurry.tex").read_text()
+    assert "misprint: motion-blurry, NFE 50, MR Sampler-1, LPIPS 0.244: " in (tmp_path / "REPORT.md").read_text()
+
+
+def test_best_is_the_best_at_that_nfe():
+    table = TABLES["inpainting"]
+    lines = lines_of(table, table.parts[0], without(paper_as_results(), ("uncompleted", "pc", 20)))
+    for column in QUALITY:
+        for nfe in PAPER_NFES:
+            values = [
+                line.ours[column.name] for line in lines if line.nfe == nfe and line.ours[column.name] is not None
+            ]
+            marked = [lines[i].ours[column.name] for i in best(lines, column) if lines[i].nfe == nfe]
+            assert set(marked) == {min(values) if column.lower_is_better else max(values)}
+
+
+def test_fewer_images_are_told(tmp_path):
+    results = paper_as_results()
+    cells = [replace(c, images=3) if (c.task, c.method, c.nfe) == ("hazy", "pc", 8) else c for c in results.cells]
+    write_report(replace(results, cells=tuple(cells)), tmp_path, ["hazy"], [])
+    assert "4 images; fewer for mrsampler-pc at NFE 8 (3)" in (tmp_path / "REPORT.md").read_text()
+
+
+# ---- verdicts
+
+
+def test_expectations_follow_from_the_cells():
+    results = paper_as_results()
+    assert [verdict.came_out for verdict in verdicts(results)] == [True] * len(EXPECTATIONS)
+    assert f"{len(EXPECTATIONS)} of {len(EXPECTATIONS)} came out, 0 did not." in theory(results)
+
+
+def test_an_expectation_that_fails_is_told_with_its_meaning():
+    results = paper_as_results()
+    good = next(cell for cell in results.cells if (cell.task, cell.method, cell.nfe) == ("rainy", "mr-2", 50))
+    cells = [
+        replace(cell, metrics=good.metrics) if (cell.method, cell.nfe) == ("mr-2-noise", 10) else cell
+        for cell in results.cells
+    ]
+    text = theory(replace(results, cells=tuple(cells)))
+    assert f"{len(EXPECTATIONS) - 1} of {len(EXPECTATIONS)} came out, 1 did not" in text
+    assert text.count("**did not come out** (rainy).") == 1
+    assert "If it does not come out: The reference is data prediction" in text
+
+
+def test_an_expectation_without_its_cells_is_not_decided():
+    results = without(paper_as_results(), ("snowy", "pc", 2))
+    undecided = [verdict for verdict in verdicts(results) if verdict.came_out is None]
+    assert [verdict.expectation.text for verdict in undecided] == ["mrsampler-pc does not collapse at 2 evaluations."]
+    assert all(judge(expectation, Results()).came_out is None for expectation in EXPECTATIONS)
+
+
+def test_speed_up_is_the_fewest_evaluations_as_good_as_posterior_with_100():
+    results = paper_as_results()
+    cells = [replace(cell, metrics={"lpips": 0.1 if cell.nfe >= 10 else 0.2, "psnr": 20.0}) for cell in results.cells]
+    text = speed_up(replace(results, cells=tuple(cells)))
+    assert "| MR Sampler-2 | 10 | 0.1000 | 10.0 | 10.0 |" in text
+    assert "| Posterior, correct stride | 10 | 0.1000 | 10.0 | 10.0 |" in text
+
+
+# ---- the cells
+
+
+def test_with_as_many_evaluations_as_steps_both_strides_are_one_scheme():
+    from codes import MeanRevertingSDE, Solver, make_plan
+
+    sde = MeanRevertingSDE()
+    for (ours, nfe), theirs in SAME.items():
+        plans = [make_plan(sde, Solver(num_sample_steps=nfe, **METHODS[name].options)) for name in (ours, theirs)]
+        assert plans[0].parameterization == plans[1].parameterization
+        for a, b in zip(plans[0].steps, plans[1].steps, strict=True):
+            assert a.point.t == b.point.t
+            numbers = [(step.advance.a, step.advance.b, *step.advance.c, abs(step.advance.d)) for step in (a, b)]
+            assert numbers[0] == pytest.approx(numbers[1], rel=1e-9, abs=1e-12)
+
+
+def test_every_method_has_the_label_that_its_run_gives_it(tmp_path):
+    from codes.reproduce.results import label
+    from codes.reproduce.work import Setup, base_options, run_options
+
+    setup = Setup("embedded", ROOT / "options" / "paper" / "embedded.yml", tmp_path, 2)
+    base = base_options(setup)
+    for method, chosen in METHODS.items():
+        solvers = run_options(setup, base, "rainy", method).solvers()
+        assert [name for name, _ in solvers] == [label(method, nfe) for nfe in chosen.nfes]
+
+
+@pytest.fixture
+def few(monkeypatch):
+    """Methods at few evaluations, so that all runs take seconds."""
+    for name in ("mr-2", "mr-2-noise"):
+        monkeypatch.setitem(catalogue.METHODS, name, replace(METHODS[name], nfes=(5, 2)))
+
+
+def test_runs_are_done_once_and_refuse_to_be_mixed(tmp_path, few, capsys):
+    write_weights(tmp_path / "tiny.safetensors", "noise")
+    write_images(tmp_path / "data", ("rainy",), images=2)
+    options = {
+        "datasets": {"val": {"root": str(tmp_path / "data")}},
+        "path": {"pretrain_model_G": str(tmp_path / "tiny.safetensors")},
+        "metrics": {"names": ["psnr", "ssim"]},
+        "device": "cpu",
+    }
+    (tmp_path / "options.yml").write_text(json.dumps(options))
+    out = tmp_path / "out"
+    command = ["--table", "parameterization", "-opt", str(tmp_path / "options.yml"), "--results", str(out)]
+    command += ["--model", "daclip", "--fid", "none"]
+    assert main(command) == 0
+    results = collect(out)
+    cells = {(cell.task, cell.method, cell.nfe, cell.images) for cell in results.cells}
+    assert cells == {("rainy", method, nfe, 2) for method in ("mr-2", "mr-2-noise") for nfe in (5, 2)}
+    summary = json.loads((out / "runs" / "rainy" / "mr-2" / "summary.json").read_text())
+    assert results.value("rainy", "mr-2", 5, "psnr") == summary["rows"][0]["metrics"]["psnr"]
+    before = written(out / "runs")
+    assert main(command) == 0  # everything is there
+    assert written(out / "runs") == before
+
+    capsys.readouterr()
+    assert main([*command, "--images", "1"]) == 2
+    assert "was made with other settings" in capsys.readouterr().err
+    write_weights(tmp_path / "tiny.safetensors", "velocity")
+    assert main(command) == 2
+    assert "sha256" in capsys.readouterr().err
+    assert main(["--table", "hazy", *command[2:-4], "--results", str(tmp_path / "other"), "--fid", "none"]) == 1
+    assert "no folder for hazy" in capsys.readouterr().err
+
+
+def test_crops_are_the_middles_of_the_images(tmp_path):
+    from codes.data.images import read_picture
+    from codes.reproduce.work import Setup, base_options, prepare
+
+    write_weights(tmp_path / "tiny.safetensors")
+    weights = f"path.pretrain_model_G={tmp_path / 'tiny.safetensors'}"
+    file = ROOT / "options" / "paper" / "embedded.yml"
+    setup = Setup("embedded", file, tmp_path / "out", size=100, overrides=(weights,))
+    prepare(setup, base_options(setup))
+    whole = read_picture(ROOT / "options" / "demo" / "GT" / "coffee.png").rgb
+    part = read_picture(tmp_path / "out" / "clean-100" / "coffee.png").rgb
+    assert (part == whole[:, 78:178, 78:178]).all()
+
+
+def test_all_ten_tasks_have_a_table_and_every_table_its_runs():
+    assert {TABLE_OF_TASK[task] for task in TASKS} <= set(TABLES)
+    assert {method for _, method in all_runs(["rainy"])} == set(METHODS) - {"mr-2-noise", "mr-2-ode"}
+    assert all_runs(["parameterization"]) == [("rainy", "mr-2"), ("rainy", "mr-2-noise")]
+
+
+def test_missing_weights_are_one_line(tmp_path, capsys):
+    assert (
+        main(["--table", "rainy", "--set", "path.pretrain_model_G=none.safetensors", "--results", str(tmp_path)]) == 2
+    )
+    message = capsys.readouterr().err
+    assert message.count("\n") == 1 and "none.safetensors: no such file" in message
+
+
+def test_every_test_that_the_claims_name_exists():
+    names = set(re.findall(r"`(test_\w+)`", (ROOT / "docs" / "CLAIMS.md").read_text()))
+    names |= {name for one in EXPECTATIONS for name in re.findall(r"`(test_\w+)`", one.why)}
+    sources = "\n".join(path.read_text() for path in (ROOT / "tests").glob("test_*.py"))
+    assert len(names) > 20 and [name for name in sorted(names) if f"def {name}(" not in sources] == []

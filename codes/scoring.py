@@ -87,8 +87,10 @@ def set_values(
         if len(clean) < 2:
             values[task.name, label] = dict.fromkeys(wanted)
             continue
-        ours = _features(job, task, label, {name: job.image_path(task.name, label, name) for name in clean}, inception)
-        theirs = _features(job, task, "GT", clean, inception)
+        ours = set_features(
+            job, task, label, {name: job.image_path(task.name, label, name) for name in clean}, inception
+        )
+        theirs = set_features(job, task, "GT", clean, inception)
         functions = {"fid": m.fid, "kid": m.kid}
         values[task.name, label] = {name: functions[name](ours, theirs) for name in wanted}
         smallest = min(len(clean), smallest or len(clean))
@@ -98,7 +100,7 @@ def set_values(
     return values, notes
 
 
-def _features(
+def set_features(
     job: Job, task: Task, label: str, images: dict[str, Path], inception: m.InceptionFeatures
 ) -> NDArray[np.float32]:
     """Inception features of images in name order, computed once and kept beside the run."""

@@ -1,0 +1,152 @@
+"""Runs whose course the figures show: what `sample` is asked for, and what is kept of it."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ..data.images import to_uint8
+from ..exact import Mixture
+from ..metrics import psnr
+from ..sde import MeanRevertingSDE
+from ..solvers import SampleOutput, Solver, make_plan, sample
+from ..solvers.sample import Network
+from .comparison import ComparisonRow
+from .convergence import ConvergenceRun, convergence_ratio
+from .stability import SCHEMES, Gain, Scheme
+from .style import Image
+from .trajectories import Trajectory
+
+TRAJECTORIES = (
+    ("Posterior", 100, Solver("posterior", 100, compat="official")),
+    ("Posterior", 10, Solver("posterior", 10, compat="official")),
+    ("Euler", 10, Solver("sde", 10, compat="official")),
+    ("MR Sampler-1", 10, Solver("mrsampler", 10, order=1)),
+    ("MR Sampler-2", 10, Solver("mrsampler", 10, order=2)),
+    ("mrsampler-pc", 10, Solver("mrsampler-pc", 10)),
+)
+COMPARISON = (
+    ("posterior (100)", Solver("posterior", 100, compat="official")),
+    ("posterior (10)", Solver("posterior", 10, compat="official")),
+    ("posterior (5)", Solver("posterior", 5, compat="official")),
+    ("MR Sampler (10)", Solver("mrsampler", 10, order=2)),
+    ("MR Sampler (5)", Solver("mrsampler", 5, order=2)),
+)
+CONVERGENCE_NFES = (5, 10, 20, 50)
+_CONVERGENCE = (("data", "sde"), ("noise", "sde"), ("noise", "ode"))
+
+
+@dataclass(frozen=True)
+class Case:
+    """A network and one image to restore: `lq` is (1, 3, H, W), `gt` (3, H, W) or None."""
+
+    network: Network
+    sde: MeanRevertingSDE
+    fit_target: str
+    lq: Tensor
+    gt: Tensor | None = None
+    seed: int = 0
+
+    @torch.inference_mode()
+    def run(self, solver: Solver) -> SampleOutput:
+        """The restoration with all that happened on the way."""
+        generator = torch.Generator().manual_seed(self.seed)
+        return sample(
+            self.network,
+            self.sde,
+            self.lq,
+            solver,
+            fit_target=self.fit_target,
+            generator=[generator],
+            return_trajectory=True,
+        )
+
+    def psnr(self, image: Image) -> float:
+        """Against the clean image; NaN where there is none."""
+        return math.nan if self.gt is None else psnr(image, to_uint8(self.gt))
+
+
+def _channels_last(tensors: Sequence[Tensor]) -> NDArray[np.float32]:
+    return np.stack([x[0].permute(1, 2, 0).float().cpu().numpy() for x in tensors])
+
+
+def trajectories(case: Case, methods: Sequence[tuple[str, int, Solver]] = TRAJECTORIES) -> list[Trajectory]:
+    """The runs of figure 'trajectories', all from the same start."""
+    return [
+        Trajectory(name, nfe, _channels_last(case.run(solver).states).astype(np.float16))
+        for name, nfe, solver in methods
+    ]
+
+
+def convergence(case: Case, nfes: Sequence[int] = CONVERGENCE_NFES) -> list[ConvergenceRun]:
+    """The runs of figure 'convergence': order 2 on the uniform lambda grid."""
+    runs = []
+    for nfe in nfes:
+        for parameterization, solver_type in _CONVERGENCE:
+            solver = Solver("mrsampler", nfe, solver_type, parameterization, order=2)  # type: ignore[arg-type]
+            plan = make_plan(case.sde, solver)
+            lambdas = [*(step.point.lambda_ for step in plan.steps), plan.end.lambda_]
+            output = case.run(solver)
+            predictions = _channels_last(output.predictions)
+            centred = None
+            if parameterization == "data":
+                centred = convergence_ratio(predictions - _channels_last([case.lq]), lambdas)
+            image = to_uint8(output.sample[0])
+            ratios = convergence_ratio(predictions, lambdas)
+            runs.append(ConvergenceRun(nfe, parameterization, solver_type, ratios, image, case.psnr(image), centred))
+    return runs
+
+
+def comparison(case: Case, title: str, methods: Sequence[tuple[str, Solver]] = COMPARISON) -> ComparisonRow:
+    """A row of figure 'comparison': the degraded image, each method, the clean image."""
+    if case.gt is None:
+        raise ValueError(f"{title}: a comparison needs the clean image")
+    images = [to_uint8(case.lq[0]), *(to_uint8(case.run(solver).sample[0]) for _, solver in methods)]
+    notes = tuple(f"{case.psnr(image):.1f} dB" for image in images)
+    captions = ("degraded", *(name for name, _ in methods), "clean")
+    return ComparisonRow(title, captions, (*notes, ""), np.stack([*images, to_uint8(case.gt)]))
+
+
+# A schedule with a lambda range of 70 instead of 10: many equal steps, also of length 3, so that a gain settles.
+_LONG = MeanRevertingSDE(eps=1e-30)
+_BROAD = 1e40  # standard deviation of the broad data
+
+
+def measured_gain(scheme: Scheme, steps: int) -> Gain:
+    """How an error of the network's first prediction grows per step: a run of `sample` on the scheme's exact problem.
+
+    The problem is linear and starts at its mean, without noise: what the run ends in is the error and nothing else.
+    """
+    variance = 0.0 if scheme.data == "narrow" else _BROAD**2
+    problem = Mixture(scheme.data, np.ones(1), np.zeros((1, 1)), np.full((1, 1), variance), _LONG)
+    noise_prediction = scheme.parameterization == "noise"
+
+    def network(x: Tensor, mu: Tensor, t: float) -> Tensor:
+        alpha, sigma = float(_LONG.alpha(t)), float(_LONG.sigma(t))
+        data = problem.data(x - mu, alpha, sigma)
+        if t == _LONG.T:
+            data = data + sigma / alpha  # the same error in both kinds of prediction: -1 in the noise
+        return (x - mu - alpha * data) / sigma if noise_prediction else data + mu
+
+    solver = Solver("mrsampler", steps, None, "noise" if noise_prediction else "data", scheme.order, tau=scheme.tau)
+    mu = torch.zeros(1, 1, dtype=torch.float64)
+    output = sample(
+        network, _LONG, mu, solver, fit_target=scheme.parameterization, noise=[mu] * (steps + 1), return_trajectory=True
+    )
+    plan = make_plan(_LONG, solver)
+    points = [*(step.point for step in plan.steps), plan.end]
+    scale = [point.sigma if scheme.data == "narrow" else point.alpha for point in points]
+    size = [abs(float(x)) / s for x, s in zip(output.states, scale, strict=True)]
+    half = len(size) // 2
+    gain = math.exp((math.log(size[-1]) - math.log(size[half])) / (len(size) - 1 - half))
+    h = (points[-1].lambda_ - points[0].lambda_) / steps
+    return Gain(scheme.parameterization, scheme.order, scheme.tau, scheme.data, h, gain)
+
+
+def stability(steps: Sequence[int] = (25, 29, 35, 43, 54, 68, 90, 130, 200)) -> list[Gain]:
+    """The markers of figure 'stability'."""
+    return [measured_gain(scheme, number) for scheme in SCHEMES for number in steps]

@@ -1,0 +1,65 @@
+"""Images side by side, with a part of each enlarged: the paper's figures 1 and 6."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .style import VERMILION, Image, canvas, save, show
+
+
+@dataclass(frozen=True)
+class ComparisonRow:
+    """One image: (K, H, W, 3), a caption above and a text below each (a PSNR, say); the last one is the clean one."""
+
+    title: str
+    captions: tuple[str, ...]
+    notes: tuple[str, ...]
+    images: Image
+
+
+def detailed_part(image: Image, side: int) -> tuple[int, int]:
+    """(top, left) of the square with the most detail: the largest sum of squared differences of neighbours."""
+    grey = image.astype(np.float64).mean(axis=2)
+    energy = np.zeros_like(grey)
+    energy[:-1] += np.diff(grey, axis=0) ** 2
+    energy[:, :-1] += np.diff(grey, axis=1) ** 2
+    total = np.pad(energy, ((1, 0), (1, 0))).cumsum(axis=0).cumsum(axis=1)
+    sums = total[side:, side:] - total[:-side, side:] - total[side:, :-side] + total[:-side, :-side]
+    top, left = np.unravel_index(int(sums.argmax()), sums.shape)
+    return int(top), int(left)
+
+
+def _cut(image: Image, corner: tuple[int, int], side: int) -> NDArray[np.uint8]:
+    top, left = corner
+    return np.ascontiguousarray(image[top : top + side, left : left + side])
+
+
+def draw(rows: Sequence[ComparisonRow], stem: Path, zoom: int = 4) -> tuple[Path, Path]:
+    """Two lines for each row: the images, and below them the part with the most detail, `zoom` times as large."""
+    from matplotlib.patches import Rectangle
+
+    if not rows:
+        raise ValueError("nothing to compare")
+    columns = max(len(row.images) for row in rows)
+    with canvas(0.35 + 1.42 * columns, 3.05 * len(rows)) as figure:
+        figure.get_layout_engine().set(h_pad=0.015, w_pad=0.015, hspace=0, wspace=0)  # type: ignore[union-attr]
+        axes = figure.subplots(2 * len(rows), columns, squeeze=False)
+        for i, row in enumerate(rows):
+            side = max(8, min(row.images.shape[1:3]) // zoom)
+            corner = detailed_part(row.images[-1], side)
+            for j in range(columns):
+                whole, part = axes[2 * i, j], axes[2 * i + 1, j]
+                if j >= len(row.images):
+                    whole.set_visible(False)
+                    part.set_visible(False)
+                    continue
+                show(whole, row.images[j], row.captions[j])
+                whole.add_patch(
+                    Rectangle((corner[1] - 0.5, corner[0] - 0.5), side, side, fill=False, ec=VERMILION, lw=1.2)
+                )
+                show(part, _cut(row.images[j], corner, side), below=row.notes[j])
+            axes[2 * i, 0].set_ylabel(row.title, fontsize=9, fontweight="bold")
+        return save(figure, stem, dpi=100, colors=None)

@@ -1,0 +1,146 @@
+"""How all figures look, and how they are written: the same bytes for the same numbers.
+
+The colours are those of Okabe and Ito, which colour-blind people can tell apart; every line has a marker of its own as
+well, so that a grey print can be read.
+"""
+
+import base64
+import io
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure as Canvas
+
+Array = NDArray[np.float64]
+Image = NDArray[np.uint8]
+
+BLACK, ORANGE, SKY, GREEN = "#000000", "#e69f00", "#56b4e9", "#009e73"
+YELLOW, BLUE, VERMILION, PURPLE = "#f0e442", "#0072b2", "#d55e00", "#cc79a7"
+GREY = "#777777"
+
+_SETTINGS = {
+    "font.family": "DejaVu Sans",  # comes with matplotlib, so the pictures are the same everywhere
+    "font.size": 9,
+    "axes.titlesize": 9,
+    "axes.labelsize": 9,
+    "legend.fontsize": 8.5,
+    "legend.frameon": False,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.color": "#dddddd",
+    "grid.linewidth": 0.6,
+    "lines.linewidth": 1.6,
+    "lines.markersize": 5,
+    "svg.hashsalt": "mr-sampler",  # else the ids in the file are random
+    "svg.fonttype": "none",  # text stays text: smaller, and can be searched
+    "image.interpolation": "none",
+}
+_PICTURE = re.compile(rb"data:image/png;base64,([A-Za-z0-9+/=\s]+)")
+
+
+@dataclass(frozen=True)
+class Line:
+    """How one method is drawn in every figure."""
+
+    color: str
+    marker: str
+    style: str = "-"
+
+    def arguments(self) -> dict[str, Any]:
+        """What `Axes.plot` takes."""
+        return {"color": self.color, "marker": self.marker, "linestyle": self.style}
+
+
+METHODS = {
+    "Posterior": Line(ORANGE, "s"),
+    "Euler": Line(GREY, "X"),
+    "MR Sampler-1": Line(SKY, "^"),
+    "MR Sampler-2": Line(BLUE, "o"),
+    "mrsampler-pc": Line(VERMILION, "D"),
+    "Posterior, correct strides": Line(GREEN, "v"),
+    "Euler, correct strides": Line(PURPLE, "P"),
+}
+_OTHERS = (Line(BLACK, "*"), Line(YELLOW, "h"), Line(GREEN, "<", "--"), Line(PURPLE, ">", "--"))
+
+
+def lines_of(names: Sequence[str]) -> dict[str, Line]:
+    """A line for every name, the usual one for the methods that have one."""
+    others = iter(_OTHERS * (1 + len(names) // len(_OTHERS)))
+    return {name: METHODS.get(name) or next(others) for name in dict.fromkeys(names)}
+
+
+@contextmanager
+def canvas(width: float, height: float) -> Iterator["Canvas"]:
+    """An empty figure (inches) in the project's style, whatever the user's own settings are; save it inside."""
+    import matplotlib.style
+    from matplotlib.figure import Figure
+
+    with matplotlib.style.context(_SETTINGS, after_reset=True):
+        yield Figure(figsize=(width, height), layout="constrained")
+
+
+def save(figure: "Canvas", stem: Path, *, dpi: int = 150, colors: int | None = 256) -> tuple[Path, Path]:
+    """Write STEM.png and STEM.svg, replacing those of an earlier drawing; equal figures are equal files.
+
+    A palette of `colors` makes the file three times smaller; None keeps all, where photographs are to be compared. In
+    the SVG file photographs become JPEG.
+    """
+    from PIL import Image as Pillow
+
+    stem.parent.mkdir(parents=True, exist_ok=True)
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=dpi, metadata={"Software": None})
+    picture = Pillow.open(buffer).convert("RGB")
+    if colors is not None:
+        picture = picture.quantize(colors, Pillow.Quantize.MAXCOVERAGE, dither=Pillow.Dither.NONE)
+    png, svg = (stem.with_name(stem.name + suffix) for suffix in (".png", ".svg"))
+    picture.save(png, optimize=True)
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
+    svg.write_bytes(_PICTURE.sub(_as_jpeg, buffer.getvalue()))
+    return png, svg
+
+
+def _as_jpeg(match: re.Match[bytes]) -> bytes:
+    from PIL import Image as Pillow
+
+    buffer = io.BytesIO()
+    Pillow.open(io.BytesIO(base64.b64decode(match[1]))).convert("RGB").save(buffer, "JPEG", quality=85)
+    return b"data:image/jpeg;base64," + base64.b64encode(buffer.getvalue())
+
+
+def whole_numbers(axis: "Axes", values: Sequence[int]) -> None:
+    """A logarithmic x axis with these numbers written out."""
+    from matplotlib.ticker import NullLocator
+
+    axis.set_xscale("log")
+    axis.xaxis.set_minor_locator(NullLocator())
+    axis.set_xticks(list(values), [str(value) for value in values])
+
+
+def show(axis: "Axes", image: Image, title: str = "", below: str = "") -> None:
+    """An image without ticks, with text above and below."""
+    axis.imshow(image)
+    axis.set(xticks=[], yticks=[])
+    axis.grid(False)
+    for spine in axis.spines.values():
+        spine.set_visible(False)
+    if title:
+        axis.set_title(title, fontsize=8)
+    if below:
+        axis.set_xlabel(below, fontsize=7.5, labelpad=2)
+
+
+def as_image(pixels: Array | NDArray[np.float32]) -> Image:
+    """(H, W, 3) in [0, 1] as 8 bits, clipped."""
+    return np.asarray((np.clip(pixels, 0, 1) * 255).round(), np.uint8)

@@ -29,11 +29,9 @@ def theory(results: Results) -> str:
 
 def _verdict(verdict: Verdict) -> str:
     expected = verdict.expectation
-    answer = {True: "came out", False: "**did not come out**", None: "is not decided, cells are missing"}[
-        verdict.came_out
-    ]
+    answers = {True: "came out", False: "**did not come out**", None: "is not decided, cells are missing"}
     where = "mean over the ten tasks" if len(expected.tasks) > 1 else ", ".join(expected.tasks)
-    text = f"### {expected.text}\n\nIt {answer} ({where}). {expected.why}\n"
+    text = f"### {expected.text}\n\nIt {answers[verdict.came_out]} ({where}). {expected.why}\n"
     if verdict.came_out is False:
         text += f"\nIf it does not come out: {expected.otherwise}\n"
     if verdict.observations:

@@ -15,9 +15,9 @@ published test sets. They are shown for the shape of the curves alone: how a met
 Differences between ours and theirs say nothing about a method and are only in the CSV files."""
 
 _REDUCED = """\
-**This is a reduced run.** The paper restores 15 to 1111 images per task. A handful shows collapses and trends, not differences
-of a few per cent. FID of so few images is indicative only; it is computed for the tasks of the paper's figure 2 unless asked
-for elsewhere.
+**This is a reduced run.** The paper restores 15 to 1111 images per task. A handful shows collapses and trends, not
+differences of a few per cent. FID of so few images is indicative only; it is computed for the tasks of the paper's
+figure 2 unless asked for elsewhere.
 
 """
 

@@ -96,7 +96,8 @@ def _test(arguments: argparse.Namespace) -> int:
         if process.is_main:
             if outcome.failure:
                 print(outcome.failure, file=sys.stderr)
-            table = summarise(job, options.metrics.names, outcome.problems, notes, device, options.contact_sheet)
+            names, sheets_of = options.metrics.names, options.contact_sheet
+            table = summarise(job, scorer, names, outcome.problems, notes, device, sheets_of)
             sheets = [str(path) for task in job.tasks if (path := sheet_path(job, task.name)).is_file()]
             print(table, *(["contact sheets: " + ", ".join(sheets)] if sheets else []), f"results: {folder}", sep="\n")
         return outcome.exit_code

@@ -81,7 +81,7 @@ def test_folder_has_everything(world):
     first = json.loads((folder / "inputs.jsonl").read_text().splitlines()[1])
     assert (first["task"], first["name"], first["metrics"]["psnr"]) == ("hazy", "000", psnr(lq, gt))
     by_solver = {row["solver"]: row["metrics"]["psnr"] for row in summary["means"]}
-    assert list(by_solver)[0] == "(input)" and len(by_solver) == 5
+    assert next(iter(by_solver)) == "(input)" and len(by_solver) == 5
     for solver, mean in by_solver.items():
         of_tasks = [row["metrics"]["psnr"] for row in summary["rows"] if row["solver"] == solver]
         assert len(of_tasks) == 2 and mean == pytest.approx(np.mean(of_tasks), abs=1e-12)

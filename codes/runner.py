@@ -53,5 +53,5 @@ def evaluate(
         return Finished(job, outcome)
     if outcome.failure:  # first, because what follows may fail for the same reason
         print(outcome.failure, file=sys.stderr)
-    table = summarise(job, options.metrics.names, outcome.problems, notes, device, options.contact_sheet)
-    return Finished(job, outcome, table)
+    names, sheets = options.metrics.names, options.contact_sheet
+    return Finished(job, outcome, summarise(job, scorer, names, outcome.problems, notes, device, sheets))

@@ -3,7 +3,7 @@
 import io
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
@@ -17,9 +17,11 @@ from .data.images import encode_image, read_picture, to_uint8, write_atomically
 from .data.pairs import image_seed
 from .evaluate import Job, Task, load_item
 from .records import Key, Record, read_records, read_scores, with_scores
-from .tables import Column, averages, csv_table, json_table, markdown_table, text_table
+from .tables import Column, averages, csv_table, json_table, markdown_table, overall, text_table
 
 Image = NDArray[np.uint8]
+
+INPUT = "(input)"  # the row of the degraded images themselves; no solver can have this name
 
 _WINDOW = 11  # SSIM is undefined on images smaller than its window
 
@@ -135,8 +137,35 @@ def score_again(job: Job, scorer: Scorer) -> None:
     write_atomically(job.folder / "scores.jsonl", ("\n".join(lines) + "\n").encode())
 
 
+def input_records(job: Job, records: Sequence[Record], scorer: Scorer) -> list[Record]:
+    """What the degraded images themselves score, for those that were restored; computed once, kept in inputs.jsonl."""
+    path = job.folder / "inputs.jsonl"
+    settings = {"metrics": [*scorer.names, *([] if scorer.lpips else ["without lpips"])], "border": scorer.crop_border}
+    known: dict[tuple[str, str], Record] = {}
+    if path.is_file():
+        first, *lines = (json.loads(line) for line in path.read_text().splitlines())
+        if first == settings:
+            known = {(line["task"], line["name"]): Record(**line) for line in lines}
+    restored = {(record.task, record.name) for record in records}
+    pairs = [(task, item) for task in job.tasks for item in task.items if item.gt is not None]
+    wanted = [(task, item) for task, item in pairs if (task.name, item.name) in restored]
+    missing = [(task, item) for task, item in wanted if (task.name, item.name) not in known]
+    for task, item in tqdm(missing, desc="inputs scored", unit="image", disable=None, leave=False):
+        seed = image_seed(job.seed, task.name, item.name)
+        loaded = load_item(task, item, seed)
+        if loaded.lq is not None and loaded.gt is not None:
+            scores = scorer(to_uint8(loaded.lq.rgb), loaded.gt)
+            known[task.name, item.name] = Record(task.name, INPUT, item.name, 0, seed, 0.0, None, scores)
+    if missing:
+        lines = [settings, *(asdict(known[key]) for key in sorted(known))]
+        write_atomically(path, "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines).encode())
+    chosen = ((task.name, item.name) for task, item in wanted)
+    return [known[key] for key in chosen if key in known]
+
+
 def summarise(
     job: Job,
+    scorer: Scorer,
     names: Sequence[str],
     problems: dict[str, list[str]],
     notes: Sequence[str],
@@ -149,9 +178,11 @@ def summarise(
     records = with_scores(found, read_scores(job.folder))
     columns = columns_of(names)
     sets, set_notes = set_values(job, records, names, device)
-    order = [(task.name, label) for task in job.tasks for label, _ in job.plans]
+    inputs = input_records(job, records, scorer)
+    order = [(task.name, label) for task in job.tasks for label in (INPUT, *(label for label, _ in job.plans))]
     left_out = {task: len(lines) for task, lines in problems.items()}
-    rows = averages(records, order, columns, left_out, sets)
+    rows = averages([*inputs, *records], order, columns, left_out, sets)
+    means = overall(rows)
     all_notes = [*notes, *set_notes]
     tiled = sum(row.tiled for row in rows)
     if tiled:
@@ -161,14 +192,14 @@ def summarise(
     missing = len(wanted) - len(records) - len(job.plans) * unreadable
     if missing > 0:
         all_notes.append(f"{missing} images are not restored yet: start again to go on")
-    text = "\n".join([text_table(rows, columns), *(f"note: {note}" for note in all_notes)])
+    text = "\n".join([text_table([*rows, *means], columns), *(f"note: {note}" for note in all_notes)])
     title = f"# {job.folder.name}\n\n"
     listed = "".join(f"- {note}\n" for note in all_notes)
-    write_atomically(job.folder / "summary.json", json_table(rows, all_notes).encode())
-    write_atomically(job.folder / "summary.csv", csv_table(rows, columns).encode())
-    write_atomically(job.folder / "summary.md", f"{title}{markdown_table(rows, columns)}\n{listed}".encode())
+    write_atomically(job.folder / "summary.json", json_table(rows, means, all_notes).encode())
+    write_atomically(job.folder / "summary.csv", csv_table([*rows, *means], columns).encode())
+    write_atomically(job.folder / "summary.md", f"{title}{markdown_table([*rows, *means], columns)}\n{listed}".encode())
     for task in job.tasks:
-        draw_sheet(job, task, {record.key: record for record in records}, sheet_images)
+        draw_sheet(job, task, {record.key: record for record in [*inputs, *records]}, sheet_images)
     return text
 
 
@@ -189,13 +220,16 @@ def draw_sheet(job: Job, task: Task, records: dict[Key, Record], images: int) ->
             continue
         restored = [to_uint8(read_picture(job.image_path(task.name, label, item.name)).rgb) for label in labels]
         rows.append([to_uint8(loaded.lq.rgb), *restored, loaded.gt])
-        captions.append([item.name, *(_caption(records[task.name, label, item.name]) for label in labels), ""])
+        scores = [_caption(records.get((task.name, label, item.name))) for label in (INPUT, *labels)]
+        captions.append([*scores, item.name])
     if rows:
         headings = ["degraded", *labels, "clean" if any(row[-1] is not None for row in rows) else ""]
         write_atomically(sheet_path(job, task.name), encode_image(contact_sheet(headings, rows, captions), ".png"))
 
 
-def _caption(record: Record) -> str:
+def _caption(record: Record | None) -> str:
+    if record is None:
+        return ""
     parts = []
     for name, unit in (("psnr", " dB"), ("lpips", " LPIPS")):
         value = record.metrics.get(name)

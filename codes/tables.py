@@ -10,6 +10,8 @@ from typing import Any
 
 from .records import Record
 
+ALL = "(all tasks)"  # the name of the rows with means over tasks; no task can have it
+
 
 @dataclass(frozen=True)
 class Column:
@@ -67,6 +69,34 @@ def averages(
             )
         )
     return rows
+
+
+def overall(rows: Sequence[Row]) -> list[Row]:
+    """The mean over tasks of each solver, every task counting the same; none where there is only one task.
+
+    A metric that is missing for one of the tasks is missing in the mean.
+    """
+    tasks = list(dict.fromkeys(row.task for row in rows))
+    if len(tasks) < 2:
+        return []
+    means = []
+    for solver in dict.fromkeys(row.solver for row in rows):
+        chosen = [row for row in rows if row.solver == solver]
+        if len(chosen) < len(tasks):
+            continue
+        means.append(
+            Row(
+                ALL,
+                solver,
+                sum(row.images for row in chosen),
+                sum(row.left_out for row in chosen),
+                math.fsum(row.nfe for row in chosen) / len(chosen),
+                math.fsum(row.seconds for row in chosen) / len(chosen),
+                {name: _mean([row.values[name] for row in chosen]) for name in chosen[0].values},
+                sum(row.tiled for row in chosen),
+            )
+        )
+    return means
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
@@ -138,22 +168,20 @@ def csv_table(rows: Sequence[Row], columns: Sequence[Column]) -> str:
     return buffer.getvalue()
 
 
-def json_table(rows: Sequence[Row], notes: Sequence[str] = ()) -> str:
+def json_table(rows: Sequence[Row], means: Sequence[Row] = (), notes: Sequence[str] = ()) -> str:
     """For programs."""
-    content: dict[str, Any] = {
-        "rows": [
-            {
-                "task": row.task,
-                "solver": row.solver,
-                "nfe": row.nfe,
-                "images": row.images,
-                "left_out": row.left_out,
-                "tiled": row.tiled,
-                "metrics": row.values,
-                "seconds": round(row.seconds, 4),
-            }
-            for row in rows
-        ],
-        "notes": list(notes),
-    }
+    content = {"rows": [_entry(row) for row in rows], "means": [_entry(row) for row in means], "notes": list(notes)}
     return json.dumps(content, indent=1, ensure_ascii=False) + "\n"
+
+
+def _entry(row: Row) -> dict[str, Any]:
+    return {
+        "task": row.task,
+        "solver": row.solver,
+        "nfe": row.nfe,
+        "images": row.images,
+        "left_out": row.left_out,
+        "tiled": row.tiled,
+        "metrics": row.values,
+        "seconds": round(row.seconds, 4),
+    }

@@ -45,6 +45,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--schedule", choices=["cosine", "linear", "constant"], help="default: cosine")
     parser.add_argument("--eps", type=float, help="weight of the clean image at time T (default: 0.005)")
     parser.add_argument("--convention", choices=["daclip", "irsde"], help="default: that of the network's authors")
+    parser.add_argument("--half", action="store_true", help="store weights as 16-bit floats: half the size")
     parser.add_argument("--overwrite", action="store_true", help="replace OUT if it exists")
     options = parser.parse_args(argv)
     try:
@@ -67,7 +68,8 @@ def convert(options: argparse.Namespace) -> Metadata:
     if choice.which_model_G.startswith("Conditional"):
         fit_target = options.fit_target or yml.get("sampler", {}).get("fit_target") or recorded.fit_target or "noise"
         metadata = replace(metadata, fit_target=fit_target, sde=_sde(options, yml, metadata))
-    save_checkpoint(options.output, checkpoint.state, metadata, options.overwrite)
+    state = {key: value.half() if options.half else value for key, value in checkpoint.state.items()}
+    save_checkpoint(options.output, state, metadata, options.overwrite)
     return metadata
 
 

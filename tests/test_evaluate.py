@@ -19,6 +19,7 @@ import torch
 from codes.cli import test as evaluate
 from codes.data.images import read_picture, save_image, to_uint8
 from codes.data.pairs import image_seed
+from codes.metrics import psnr
 from codes.records import read_records
 from codes.solvers import sample
 
@@ -76,6 +77,14 @@ def test_folder_has_everything(world):
         [r.metrics["psnr"] for r in records.values() if (r.task, r.solver) == ("rainy", "posterior-nfe2")]
     )
     assert row["metrics"]["psnr"] == pytest.approx(expected, abs=1e-12) and row["images"] == 5
+    lq, gt = (to_uint8(read_picture(world / f"data/hazy/{kind}/000.png").rgb) for kind in ("LQ", "GT"))
+    first = json.loads((folder / "inputs.jsonl").read_text().splitlines()[1])
+    assert (first["task"], first["name"], first["metrics"]["psnr"]) == ("hazy", "000", psnr(lq, gt))
+    by_solver = {row["solver"]: row["metrics"]["psnr"] for row in summary["means"]}
+    assert next(iter(by_solver)) == "(input)" and len(by_solver) == 5
+    for solver, mean in by_solver.items():
+        of_tasks = [row["metrics"]["psnr"] for row in summary["rows"] if row["solver"] == solver]
+        assert len(of_tasks) == 2 and mean == pytest.approx(np.mean(of_tasks), abs=1e-12)
     for task in ("rainy", "hazy"):
         assert cv2.imread(str(folder / f"{task}.png")).shape[1] > 6 * 200  # LQ, four solvers, GT
 
@@ -182,7 +191,7 @@ def test_ctrl_c_finishes_the_batch_and_prints_the_table(world, copy, children, c
     done = read_records(folder)
     assert 3 <= len(done) < 60
     summary = json.loads((folder / "summary.json").read_text())
-    assert sum(row["images"] for row in summary["rows"]) == len(done)
+    assert sum(row["images"] for row in summary["rows"] if row["nfe"]) == len(done)
     assert any("not restored yet: start again" in note for note in summary["notes"])
     assert not list(folder.rglob("*.part"))
 

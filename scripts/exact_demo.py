@@ -6,13 +6,15 @@ from pathlib import Path
 
 import torch
 
-from codes.demo import run
+from codes.exact_demo import run
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Write to results/demo unless told otherwise."""
+    """Write to results/exact-demo unless told otherwise."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("-o", "--output", type=Path, default=Path("results/demo"), help="folder (default: %(default)s)")
+    parser.add_argument(
+        "-o", "--output", type=Path, default=Path("results/exact-demo"), help="folder (default: %(default)s)"
+    )
     options = parser.parse_args(argv)
     torch.set_num_threads(1)  # the problem is tiny: more threads only wait for each other
     run(options.output)

@@ -2,7 +2,7 @@
 
 import csv
 
-from codes import demo
+from codes import exact_demo as demo
 
 
 def test_tables_show_what_the_text_says(capsys, tmp_path, monkeypatch):

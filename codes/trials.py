@@ -128,14 +128,14 @@ def _with_gt(task: Task, gt: Callable[[str], Path | None]) -> Task:
     return replace(task, items=tuple(Item(item.name, item.lq, gt(item.name)) for item in task.items))
 
 
-def claim(folder: Path, facts: Mapping[str, Any], process: Process) -> None:
-    """Make the folder, or refuse one that was made for something else."""
+def claim(folder: Path, facts: Mapping[str, Any], process: Process, option: str = "-o") -> None:
+    """Make the folder, or refuse one that was made for something else; `option` names another folder."""
     path = folder / "made-for.json"
     if path.is_file():
         changes = difference(json.loads(path.read_text()), json.loads(json.dumps(facts)))
         if changes:
             raise OptionsError(
-                f"{folder}: was made with other settings, going on would mix results; choose another folder with -o\n"
+                f"{folder}: was made with other settings, going on would mix results; choose another {option}\n"
                 + "\n".join(f"  {change}" for change in changes)
             )
     elif process.is_main:

@@ -296,7 +296,9 @@ def test_runs_are_done_once_and_refuse_to_be_mixed(tmp_path, few, capsys):
 
     capsys.readouterr()
     assert main([*command, "--images", "1"]) == 2
-    assert "was made with other settings" in capsys.readouterr().err
+    assert (
+        "was made with other settings, going on would mix results; choose another --results" in capsys.readouterr().err
+    )
     write_weights(tmp_path / "tiny.safetensors", "velocity")
     assert main(command) == 2
     assert "sha256" in capsys.readouterr().err
@@ -304,18 +306,22 @@ def test_runs_are_done_once_and_refuse_to_be_mixed(tmp_path, few, capsys):
     assert "no folder for hazy" in capsys.readouterr().err
 
 
-def test_crops_are_the_middles_of_the_images(tmp_path):
+def test_crops_are_the_middles_of_degraded_images(tmp_path):
     from codes.data.images import read_picture
-    from codes.reproduce.work import Setup, base_options, prepare
+    from codes.distributed import Process
+    from codes.reproduce.work import Setup, base_options, cut, find_tasks
 
-    write_weights(tmp_path / "tiny.safetensors")
-    weights = f"path.pretrain_model_G={tmp_path / 'tiny.safetensors'}"
-    file = ROOT / "options" / "paper" / "embedded.yml"
-    setup = Setup("embedded", file, tmp_path / "out", size=100, overrides=(weights,))
-    prepare(setup, base_options(setup))
-    whole = read_picture(ROOT / "options" / "demo" / "GT" / "coffee.png").rgb
-    part = read_picture(tmp_path / "out" / "clean-100" / "coffee.png").rgb
-    assert (part == whole[:, 78:178, 78:178]).all()
+    setup = Setup("embedded", ROOT / "options" / "paper" / "embedded.yml", tmp_path, images=2, size=100)
+    tasks = cut(setup, find_tasks(setup, base_options(setup))[0], 0, Process())
+    assert [(name, len(task.items)) for name, task in tasks.items()] == [(task, 2) for task in TASKS]
+    for task in tasks.values():
+        for item in task.items:
+            whole = read_picture(ROOT / "options" / "demo" / "GT" / f"{item.name}.png").rgb
+            assert (read_picture(item.gt).rgb == whole[:, 78:178, 78:178]).all()
+            assert read_picture(item.lq).rgb.shape == (3, 100, 100)
+    assert {item.name for task in tasks.values() for item in task.items} == {
+        path.stem for path in (ROOT / "options" / "demo" / "GT").iterdir()
+    }
 
 
 def test_all_ten_tasks_have_a_table_and_every_table_its_runs():

@@ -10,7 +10,10 @@ from typing import TYPE_CHECKING
 
 from ..cli import option_file
 from ..config import OptionsError
+from ..figures import FIGURES
 from .catalogue import DATASETS, METHODS, TABLES, all_runs
+from .figures import EVALUATIONS, draw
+from .figures import NAMES as FIGURE_NAMES
 from .published import published
 from .report import table_text, write_report
 from .results import Results, collect
@@ -30,7 +33,7 @@ OPTIONS = {"embedded": Path("options/paper/embedded.yml"), "daclip": Path("optio
 IMAGES = {"embedded": 4, "daclip": None}
 SIZE = {"embedded": 128, "daclip": None}
 FID = {"embedded": "figure", "daclip": "all"}
-NAMES = (*TABLES, DATASETS)
+NAMES = (*TABLES, DATASETS, *FIGURE_NAMES)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -116,11 +119,12 @@ def _render(results: Results, folder: Path, arguments: argparse.Namespace) -> in
     names = _names(arguments)
     out = arguments.report or folder
     out.mkdir(parents=True, exist_ok=True)
-    report = write_report(results, out, names, [])
+    tables = [name for name in names if name not in FIGURE_NAMES]
+    report = write_report(results, out, tables, draw(results, folder, out, names))
     wanted = [(task, method, nfe) for task, method in all_runs(names) for nfe in METHODS[method].nfes]
     missing = [cell for cell in wanted if results.cell(*cell) is None]
-    if len(names) <= 2:
-        print(*(table_text(results, name) for name in names), sep="\n")
+    if len(tables) <= 2:
+        print(*(table_text(results, name) for name in tables), sep="\n")
     print(f"report: {report}")
     if missing:
         task, method, nfe = missing[0]
@@ -144,18 +148,20 @@ def _reproduce(arguments: argparse.Namespace) -> int:
     device = session.choose_device(base.device)
     with processes(device) as process:
         restorer = session.load_restorer(base, device)
-        if process.is_main:
-            work.prepare(setup, base)
-        process.barrier()
+        work.prepare(setup, base, process)
+        found, missing = work.find_tasks(setup, base)
+        tasks = work.cut(setup, found, base.seed, process)
         if process.is_main and pairs:
-            counts = work.image_counts(setup, base)
+            counts = {name: len(task.items) for name, task in tasks.items()}
             speed = work.measure(restorer, setup.size or 256, setup.fid != "none")
             print(f"{len(pairs)} runs, {_cost_text(setup, pairs, counts, speed, process.world)}", flush=True)
         process.barrier()
-        code, problems = work.run_all(setup, pairs, process, restorer, logging.info)
+        code, problems = work.run_all(setup, pairs, tasks, process, restorer, logging.info)
         if not process.is_main:
             return code
-        for line in problems:
+        if code != 130:
+            work.compute_figures(setup, tasks, restorer, _names(arguments), base.seed)
+        for line in [*(missing[task] for task in dict(pairs) if task in missing), *problems]:
             print(line, file=sys.stderr)
         return max(code, _render(collect(setup.root), setup.root, arguments))
 
@@ -168,7 +174,8 @@ def _list(arguments: argparse.Namespace) -> int:
 
     setup = _setup(arguments)
     base = work.base_options(setup)
-    counts = work.image_counts(setup, base) if setup.size is None else _planned_counts(setup)
+    found, _ = work.find_tasks(setup, base)
+    counts = {name: min(len(task.items), setup.images or len(task.items)) for name, task in found.items()}
     speed, note = None, ""
     try:
         device = session.choose_device(base.device)
@@ -179,24 +186,18 @@ def _list(arguments: argparse.Namespace) -> int:
     except OptionsError as error:
         note = f"times are unknown: {error}"
     for name in NAMES:
-        title = TABLES[name].title if name in TABLES else published()[name].title
         pairs = all_runs([name])
         text = _cost_text(setup, pairs, counts, speed, 1) if pairs else "nothing to run"
-        print(f"{name:18}{title:42}{text}")
-    print(f"{'all':18}{'tables share their runs':42}{_cost_text(setup, all_runs(NAMES), counts, speed, 1)}")
+        if name in FIGURE_NAMES:
+            title = FIGURES[name].title
+            text = f"{EVALUATIONS[name]} evaluations" if name in EVALUATIONS else text
+        else:
+            title = TABLES[name].title if name in TABLES else published()[name].title
+        print(f"{'figure' if name in FIGURE_NAMES else 'table':8}{name:18}{title:45}{text}")
+    print(f"{'':8}{'all':18}{'tables share their runs':45}{_cost_text(setup, all_runs(NAMES), counts, speed, 1)}")
     images = ", ".join(f"{task} {count}" for task, count in counts.items()) or "none found"
     print(f"images: {images}\n{note}")
     return 0
-
-
-def _planned_counts(setup: "Setup") -> dict[str, int]:
-    """The images of each task before the crops are made."""
-    from dataclasses import replace
-
-    from .work import base_options, image_counts
-
-    whole = replace(setup, size=None)
-    return image_counts(whole, base_options(whole))
 
 
 def _cost_text(

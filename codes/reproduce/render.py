@@ -2,15 +2,14 @@
 
 import csv
 import io
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ..tables import Column
 from ..tasks import TASKS
-from .catalogue import METHODS, TABLE_OF_TASK, Entry, Part, Table
+from .catalogue import METHODS, QUALITY, TABLE_OF_TASK, Entry, Part, Table
 from .published import published, remark_on
-from .results import Results
+from .results import Results, mean
 
 MISSING = "–"
 
@@ -36,12 +35,17 @@ class Line:
 def lines_of(table: Table, part: Part, results: Results) -> list[Line]:
     """The rows of a part, most evaluations first, the methods in the catalogue's order."""
     nfes = table.nfes or sorted({nfe for entry in part.entries for nfe in METHODS[entry.method].nfes}, reverse=True)
-    return [
+    lines = [
         _line(table, part, entry, nfe, results)
         for nfe in nfes
         for entry in part.entries
         if nfe in METHODS[entry.method].nfes
     ]
+    degraded = {column.name: results.input_mean(part.tasks, column.name) for column in table.columns}
+    if table.columns == QUALITY and any(value is not None for value in degraded.values()):
+        images = sum(cell.images for cell in results.inputs if cell.task in part.tasks)
+        lines.append(Line(part.title, 0, "degraded image", degraded, images=images))
+    return lines
 
 
 def _line(table: Table, part: Part, entry: Entry, nfe: int, results: Results) -> Line:
@@ -65,8 +69,7 @@ def _printed(part: Part, entry: Entry, nfe: int, metric: str) -> float | None:
     if part.published is not None:
         return published()[part.published].values(entry.printed, nfe).get(metric)
     values = [published()[TABLE_OF_TASK[task]].values(entry.printed, nfe).get(metric) for task in TASKS]
-    known = [value for value in values if value is not None]
-    return math.fsum(known) / len(known) if len(known) == len(TASKS) else None
+    return mean(values)
 
 
 def _mark(part: Part, entry: Entry, nfe: int, metric: str) -> str:

@@ -166,8 +166,9 @@ def _dataset_rows(results: Results) -> tuple[list[str], list[list[str]]]:
 def _datasets(results: Results) -> str:
     header, rows = _dataset_rows(results)
     lines = [header, ["---", "---", "---:", "---:"], *rows]
-    data = results.settings.get("data")
-    source = f"Here: {data}.\n\n" if data else ""
+    sets = results.settings.get("datasets", {}).values()
+    folders = [one.get("dataroot_GT") or one.get("root") or one.get("dataroot") for one in sets]
+    source = f"Here: the images of {', '.join(f'`{folder}`' for folder in folders if folder)}.\n\n" if folders else ""
     return f"## Data sets\n\n{source}" + "".join("| " + " | ".join(line) + " |\n" for line in lines)
 
 

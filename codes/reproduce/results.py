@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from .catalogue import METHODS, SAME
 CELLS_FILE = "cells.json"
 RUNS = "runs"
 METRICS = ("lpips", "fid", "psnr", "ssim")
+INPUT = "(input)"  # how a summary calls the degraded images
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,7 @@ class Results:
     environment: dict[str, Any] = field(default_factory=dict)
     cells: tuple[Cell, ...] = ()
     notes: tuple[str, ...] = ()
+    inputs: tuple[Cell, ...] = ()  # what the degraded images themselves score, by task
 
     def cell(self, task: str, method: str, nfe: int) -> Cell | None:
         """One cell, None where it is missing."""
@@ -55,14 +57,23 @@ class Results:
 
     def mean(self, tasks: Iterable[str], method: str, nfe: int, metric: str) -> float | None:
         """The mean over some tasks, None unless all of them have the number."""
-        values = [self.value(task, method, nfe, metric) for task in tasks]
-        known = [value for value in values if value is not None]
-        return math.fsum(known) / len(known) if known and len(known) == len(values) else None
+        return mean([self.value(task, method, nfe, metric) for task in tasks])
+
+    def input_mean(self, tasks: Sequence[str], metric: str) -> float | None:
+        """The same for the degraded images themselves."""
+        values = {cell.task: cell.value(metric) for cell in self.inputs}
+        return mean([values.get(task) for task in tasks])
 
     @property
     def same_model(self) -> bool:
         """Whether the paper's numbers are of this model and these data."""
         return self.settings.get("model") == "daclip"
+
+
+def mean(values: Sequence[float | None]) -> float | None:
+    """The mean, None unless all are known."""
+    known = [value for value in values if value is not None]
+    return math.fsum(known) / len(known) if known and len(known) == len(values) else None
 
 
 def run_folder(root: Path, task: str, method: str) -> Path:
@@ -77,10 +88,10 @@ def label(method: str, nfe: int) -> str:
 
 def collect(root: Path) -> Results:
     """The results below a folder: from its runs, else from its cells.json; raises FileNotFoundError without either."""
-    settings_file = root / "settings.json"
+    settings_file = root / "made-for.json"
     if not (root / RUNS).is_dir():
         return load(root / CELLS_FILE)
-    cells, notes, starts = [], [], []
+    cells, inputs, notes, starts = [], {}, [], []
     for folder in sorted((root / RUNS).glob("*/*/")):
         task, method = folder.parent.name, folder.name
         if method not in METHODS or not (folder / "summary.json").is_file():
@@ -88,14 +99,16 @@ def collect(root: Path) -> Results:
         summary = json.loads((folder / "summary.json").read_text())
         nfe_of = {label(method, nfe): nfe for nfe in METHODS[method].nfes}
         for row in summary["rows"]:
+            metrics = {name: row["metrics"][name] for name in METRICS if name in row["metrics"]}
             if row["solver"] in nfe_of:
-                metrics = {name: row["metrics"].get(name) for name in METRICS if name in row["metrics"]}
                 cells.append(Cell(task, method, nfe_of[row["solver"]], row["images"], row["seconds"], metrics))
+            elif row["solver"] == INPUT:
+                inputs[task] = Cell(task, INPUT, 0, row["images"], 0.0, metrics)
         notes += [note for note in summary["notes"] if note not in notes]
         if (folder / "environment.json").is_file():
             starts += json.loads((folder / "environment.json").read_text())
     settings = json.loads(settings_file.read_text()) if settings_file.is_file() else {}
-    return Results(settings, _environment(starts), tuple(cells), tuple(notes))
+    return Results(settings, _environment(starts), tuple(cells), tuple(notes), tuple(inputs.values()))
 
 
 def _environment(starts: list[dict[str, Any]]) -> dict[str, Any]:
@@ -117,6 +130,7 @@ def save(results: Results, path: Path) -> None:
         "settings": results.settings,
         "environment": results.environment,
         "notes": list(results.notes),
+        "inputs": [asdict(cell) for cell in sorted(results.inputs, key=lambda c: c.task)],
         "cells": [asdict(cell) for cell in sorted(results.cells, key=lambda c: (c.task, c.method, -c.nfe))],
     }
     lines = json.dumps({**content, "cells": []}, indent=1, ensure_ascii=False).removesuffix("[]\n}")
@@ -129,4 +143,5 @@ def load(path: Path) -> Results:
     """Read what `save` wrote."""
     content = json.loads(path.read_text(encoding="utf-8"))
     cells = tuple(Cell(**cell) for cell in content["cells"])
-    return Results(content["settings"], content["environment"], cells, tuple(content["notes"]))
+    inputs = tuple(Cell(**cell) for cell in content["inputs"])
+    return Results(content["settings"], content["environment"], cells, tuple(content["notes"]), inputs)

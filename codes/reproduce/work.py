@@ -1,6 +1,5 @@
 """The runs behind the tables: each method on each task is one evaluation, by the runner of test.py."""
 
-import hashlib
 import json
 import statistics
 import time
@@ -13,20 +12,24 @@ import torch
 
 from .. import metrics as m
 from .. import session
-from ..config import Options, OptionsError, difference, load_options
+from ..config import Options, OptionsError, load_options
 from ..config.errors import error_at
-from ..data.images import read_picture, save_image, to_uint8
-from ..data.pairs import DataError, find_images
+from ..data.images import to_uint8
+from ..data.pairs import image_seed
 from ..distributed import Process
-from ..evaluate import Outcome, Task
+from ..evaluate import Task, load_item
+from ..figures import collect
+from ..figures.stored import write_items
 from ..records import read_records
 from ..restorer import ImageRestorer
 from ..runner import evaluate
 from ..scoring import Scorer, make_scorer
 from ..solvers import Solver, make_plan
 from ..tasks import TASKS
+from ..trials import claim, crops, facts_of
+from . import figures
 from .catalogue import METHODS
-from .results import RUNS, label, run_folder
+from .results import label, run_folder
 
 FIGURE_2 = ("low-light", "motion-blurry")  # the tasks whose FID the paper plots
 
@@ -55,8 +58,6 @@ def base_options(setup: Setup) -> Options:
         raise error_at(
             options.file, ("datasets", key), "expected clean images (mode GT) or a root with a folder per task"
         )
-    if setup.size is not None and sets[key].mode != "GT":
-        raise OptionsError(f"--size {setup.size}: only clean images that are degraded on the fly can be cropped")
     return options
 
 
@@ -70,11 +71,9 @@ def run_options(setup: Setup, base: Options, task: str, method: str) -> Options:
         sampler["fit_target"] = base.sampler.fit_target
     if dataset.mode == "GT":
         data: dict[str, Any] = {"degradation": task, "name": task}
-        if setup.size is not None:
-            data["dataroot_GT"] = str(_crops(setup))
     else:
         data = {"tasks": [task]}
-    if setup.images is not None:
+    if setup.images is not None and setup.size is None:
         data["max_images"] = setup.images
     names: list[str] = [name for name in base.metrics.names if name != "fid"]
     if setup.fid == "all" or (setup.fid == "figure" and task in FIGURE_2):
@@ -95,64 +94,39 @@ def run_options(setup: Setup, base: Options, task: str, method: str) -> Options:
 # ---- before the runs
 
 
-def prepare(setup: Setup, base: Options) -> None:
-    """Write the crops and what the reproduction is made with; refuse a folder that was made with something else."""
-    weights = session.locate(base.path.pretrain_model_G or "")
+def prepare(setup: Setup, base: Options, process: Process) -> None:
+    """Write what the reproduction is made with; refuse a folder that was made with something else."""
     settings = {
         "model": setup.model,
         "options": setup.file.name,
-        "weights": weights.name,
-        "sha256": _sha256(weights),
-        "data": _described_data(base),
+        "weights": Path(base.path.pretrain_model_G or "").name,
+        **{"sha256" if key == "weights" else key: value for key, value in facts_of(base, 0, 0).items()},
         "images": setup.images,
         "size": setup.size,
-        "seed": base.seed,
         "overrides": list(setup.overrides),
     }
-    path = setup.root / "settings.json"
-    if path.is_file():
-        changes = difference(json.loads(path.read_text()), settings)
-        if changes:
-            raise OptionsError(
-                f"{setup.root}: was made with other settings, going on would mix results; choose another --results\n"
-                + "\n".join(f"  {change}" for change in changes)
-            )
-    else:
-        (setup.root / RUNS).mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(settings, indent=1) + "\n")
-    if setup.size is not None:
-        _write_crops(setup, base, setup.size)
+    claim(setup.root, settings, process, "--results")
 
 
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+def find_tasks(setup: Setup, base: Options) -> tuple[dict[str, Task], dict[str, str]]:
+    """The images of each task, and for those that have none the reason."""
+    found: dict[str, Task] = {}
+    problems: dict[str, str] = {}
+    for task in TASKS:
+        try:
+            (found[task],) = session.find_data(run_options(setup, base, task, "pc"))
+        except OptionsError as error:
+            problems[task] = str(error)
+    return found, problems
 
 
-def _described_data(base: Options) -> str:
-    dataset = next(iter(base.test_sets.values()))
-    if dataset.mode == "GT":
-        return f"{Path(dataset.dataroot_GT or '').as_posix()}, degraded on the fly"
-    return Path(dataset.task_root or "").name
-
-
-def _crops(setup: Setup) -> Path:
-    return setup.root / f"clean-{setup.size}"
-
-
-def _write_crops(setup: Setup, base: Options, size: int) -> None:
-    """The middles of the clean images; smaller images stay as they are."""
-    key, dataset = next(iter(base.test_sets.items()))
-    try:
-        found = find_images(session.locate(dataset.dataroot_GT or ""))
-    except DataError as error:
-        raise error_at(base.file, ("datasets", key), str(error)) from error
-    for name, path in found.items():
-        target = _crops(setup) / f"{name}.png"
-        if not target.is_file():
-            pixels = to_uint8(read_picture(path).rgb)
-            top, left = (max(0, (side - size) // 2) for side in pixels.shape[:2])
-            save_image(pixels[top : top + size, left : left + size], target)
+def cut(setup: Setup, found: dict[str, Task], seed: int, process: Process) -> dict[str, Task]:
+    """The middles of the images if a size was asked for; tasks that share images then take different ones."""
+    if setup.size is None:
+        return found
+    images = setup.images or max(len(task.items) for task in found.values())
+    folder = setup.root / f"images-{setup.size}"
+    return {task.name: task for task in crops(list(found.values()), folder, images, setup.size, seed, process)}
 
 
 # ---- the runs
@@ -161,35 +135,33 @@ def _write_crops(setup: Setup, base: Options, size: int) -> None:
 def run_all(
     setup: Setup,
     pairs: Sequence[tuple[str, str]],
+    tasks: dict[str, Task],
     process: Process,
     restorer: ImageRestorer,
     tell: Callable[[str], None],
 ) -> tuple[int, list[str]]:
-    """Do the runs of some (task, method) pairs; returns the exit code and what went wrong. Every process calls this."""
+    """Do the runs of some (task, method) pairs; returns the exit code and which images were left out."""
     base = base_options(setup)
+    code = 0
     problems: dict[str, None] = {}
     scorers: dict[tuple[str, ...], tuple[Scorer, list[str]]] = {}
-    for number, (task, method) in enumerate(pairs, start=1):
+    wanted = [(task, method) for task, method in pairs if task in tasks]
+    for number, (task, method) in enumerate(wanted, start=1):
         options = run_options(setup, base, task, method)
-        try:
-            tasks = session.find_data(options)
-        except OptionsError as error:  # the data of this task are missing; the others may be there
-            problems[str(error)] = None
-            continue
         names = options.metrics.names
-        images = sum(len(one.items) for one in tasks)
-        if complete(run_folder(setup.root, task, method), method, images, names):
+        if complete(run_folder(setup.root, task, method), method, len(tasks[task].items), names):
             continue
         if names not in scorers:
             scorers[names] = make_scorer(names, options.metrics.crop_border, restorer.device)
         scorer, notes = scorers[names]
         if process.is_main:
-            tell(f"[{number}/{len(pairs)}] {task}, {METHODS[method].title}")
-        outcome = evaluate(options, tasks, restorer, scorer, notes, process).outcome
-        problems |= dict.fromkeys(_problems(outcome))
+            tell(f"[{number}/{len(wanted)}] {task}, {METHODS[method].title}")
+        outcome = evaluate(options, [tasks[task]], restorer, scorer, notes, process).outcome
+        problems |= dict.fromkeys(line for lines in outcome.problems.values() for line in lines)
+        code = max(code, outcome.exit_code)
         if outcome.interrupted:
-            return outcome.exit_code, list(problems)
-    return (1 if problems else 0), list(problems)
+            break
+    return code, list(problems)
 
 
 def complete(folder: Path, method: str, images: int, names: Sequence[str]) -> bool:
@@ -202,9 +174,39 @@ def complete(folder: Path, method: str, images: int, names: Sequence[str]) -> bo
     return all(row is not None and row["images"] == images and set(names) <= set(row["metrics"]) for row in wanted)
 
 
-def _problems(outcome: Outcome) -> list[str]:
-    lines = [line for found in outcome.problems.values() for line in found]
-    return [*lines, outcome.failure] if outcome.failure else lines
+# ---- what the figures show
+
+
+def compute_figures(
+    setup: Setup, tasks: dict[str, Task], restorer: ImageRestorer, names: Sequence[str], seed: int
+) -> None:
+    """The restorations whose course the figures show, as far as they are not there; the main process alone does this."""
+    data = setup.root / figures.DATA
+
+    def case(task: str) -> collect.Case:
+        item = tasks[task].items[0]
+        loaded = load_item(tasks[task], item, image_seed(seed, task, item.name))
+        if loaded.lq is None or loaded.gt is None:
+            raise OptionsError(loaded.problem or f"{task}: the figures need a clean image")
+        lq = loaded.lq.rgb[None].to(restorer.device)
+        gt = torch.from_numpy(loaded.gt).permute(2, 0, 1).float() / 255
+        return collect.Case(restorer.predictor(lq), restorer.sde, restorer.fit_target, lq, gt, loaded.seed)
+
+    def missing(name: str, *needed: str) -> bool:
+        return name in names and not (data / f"{name}.npz").is_file() and all(task in tasks for task in needed)
+
+    if missing("comparison", *figures.COMPARISON_TASKS):
+        rows = [collect.comparison(case(task), task) for task in figures.COMPARISON_TASKS]
+        write_items(data / "comparison.npz", rows)
+    if missing("trajectories", figures.TRAJECTORY_TASK):
+        chosen = case(figures.TRAJECTORY_TASK)
+        assert chosen.gt is not None
+        write_items(data / "trajectories-images.npz", [figures.Pair(to_uint8(chosen.lq[0].cpu()), to_uint8(chosen.gt))])
+        write_items(data / "trajectories.npz", collect.trajectories(chosen))
+    if missing("convergence", figures.CONVERGENCE_TASK):
+        write_items(data / "convergence.npz", collect.convergence(case(figures.CONVERGENCE_TASK)))
+    if missing("stability"):
+        write_items(data / "stability.npz", collect.stability())
 
 
 # ---- what it costs
@@ -273,16 +275,4 @@ def _done(folder: Path) -> dict[str, int]:
     counts: dict[str, int] = {}
     for record in read_records(folder).values():
         counts[record.solver] = counts.get(record.solver, 0) + 1
-    return counts
-
-
-def image_counts(setup: Setup, base: Options) -> dict[str, int]:
-    """How many images each task has; tasks whose data are missing have none."""
-    counts: dict[str, int] = {}
-    for task in TASKS:
-        try:
-            found: tuple[Task, ...] = session.find_data(run_options(setup, base, task, "pc"))
-        except OptionsError:
-            continue
-        counts[task] = sum(len(one.items) for one in found)
     return counts

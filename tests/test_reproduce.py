@@ -13,8 +13,11 @@ import pytest
 
 from codes.reproduce import catalogue
 from codes.reproduce.catalogue import METHODS, PAPER_NFES, QUALITY, SAME, TABLE_OF_TASK, TABLES, all_runs
-from codes.reproduce.command import NAMES, main
+from codes.reproduce.command import NAMES as ALL_NAMES
+from codes.reproduce.command import main
 from codes.reproduce.expectations import EXPECTATIONS, judge, verdicts
+from codes.reproduce.figures import NAMES as FIGURE_NAMES
+from codes.reproduce.figures import curve_points, draw
 from codes.reproduce.findings import orders, speed_up, theory
 from codes.reproduce.published import published, remarks
 from codes.reproduce.render import best, lines_of
@@ -24,6 +27,7 @@ from codes.tasks import TASKS
 from tests.evaluation import write_images, write_weights
 
 ROOT = Path(__file__).parent.parent
+NAMES = [name for name in ALL_NAMES if name not in FIGURE_NAMES]
 PRINTED = {"posterior-official": "Posterior", "euler-official": "Euler", "mr-1": "MR Sampler-1", "mr-2": "MR Sampler-2"}
 
 
@@ -144,9 +148,9 @@ def test_embedded_model_is_not_compared_by_difference(tmp_path):
 def test_a_missing_cell_shows_as_missing(tmp_path, capsys):
     results = without(paper_as_results(), ("rainy", "mr-2", 20))
     save(results, tmp_path / "cells.json")
-    assert main(["--render-only", "--results", str(tmp_path)]) == 1
+    assert main(["--render-only", "--results", str(tmp_path), "--table", "rainy", "overview"]) == 1
     message = capsys.readouterr().err
-    assert "1 of 468 cells are missing, the first: rainy, MR Sampler-2 at NFE 20" in message
+    assert "1 of 460 cells are missing, the first: rainy, MR Sampler-2 at NFE 20" in message
     markdown = (tmp_path / "tables" / "rainy.md").read_text()
     assert "| MR Sampler-2 | – (0.0635) | – (27.79) | – (28.6) | – (0.8559) |" in markdown
     assert "1 of 46 rows are missing" in markdown
@@ -167,7 +171,7 @@ def test_rendering_needs_no_torch(tmp_path):
     code = (
         "import sys; sys.modules['torch'] = None\n"
         "from codes.reproduce.command import main\n"
-        f"sys.exit(main(['--render-only', '--results', {str(tmp_path)!r}]))"
+        f"sys.exit(main(['--render-only', '--results', {str(tmp_path)!r}, '--table', 'rainy', 'overview']))"
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
     assert result.returncode == 0, result.stderr
@@ -198,6 +202,25 @@ def test_fewer_images_are_told(tmp_path):
     cells = [replace(c, images=3) if (c.task, c.method, c.nfe) == ("hazy", "pc", 8) else c for c in results.cells]
     write_report(replace(results, cells=tuple(cells)), tmp_path, ["hazy"], [])
     assert "4 images; fewer for mrsampler-pc at NFE 8 (3)" in (tmp_path / "REPORT.md").read_text()
+
+
+def test_curves_show_the_cells_and_the_papers_numbers_with_its_own_model():
+    ours = curve_points(paper_as_results("embedded"))
+    assert len(ours) == 10 * (46 + 2) and not any(point.published for point in ours)  # 2: both strides at NFE 100
+    theirs = [point for point in curve_points(paper_as_results()) if point.published]
+    assert len(theirs) == 10 * 20
+    values = next(one.values for one in theirs if (one.task, one.method, one.nfe) == ("uncompleted", "Euler", 5))
+    assert values == {"lpips": 0.8525, "fid": 384.7, "psnr": 9.587, "ssim": 0.1042}
+
+
+def test_pictures_of_an_earlier_drawing_are_kept(tmp_path):
+    picture = tmp_path / "figures" / "stability.png"
+    picture.parent.mkdir()
+    picture.write_bytes(b"drawn before")
+    found = draw(Results(), tmp_path, tmp_path, ["stability", "comparison"])
+    assert [(name, path) for name, _, path in found] == [("stability", picture)]
+    write_report(Results(), tmp_path, ["rainy"], found)
+    assert "![stability](figures/stability.png)" in (tmp_path / "REPORT.md").read_text()
 
 
 # ---- verdicts
@@ -289,16 +312,17 @@ def test_runs_are_done_once_and_refuse_to_be_mixed(tmp_path, few, capsys):
     cells = {(cell.task, cell.method, cell.nfe, cell.images) for cell in results.cells}
     assert cells == {("rainy", method, nfe, 2) for method in ("mr-2", "mr-2-noise") for nfe in (5, 2)}
     summary = json.loads((out / "runs" / "rainy" / "mr-2" / "summary.json").read_text())
-    assert results.value("rainy", "mr-2", 5, "psnr") == summary["rows"][0]["metrics"]["psnr"]
+    row = next(row for row in summary["rows"] if row["solver"] == "mr-2-nfe5")
+    assert results.value("rainy", "mr-2", 5, "psnr") == row["metrics"]["psnr"]
+    degraded = next(row for row in summary["rows"] if row["solver"] == "(input)")
+    assert f"| 0 | degraded image | {degraded['metrics']['psnr']:.2f} |" in (out / "REPORT.md").read_text()
     before = written(out / "runs")
     assert main(command) == 0  # everything is there
     assert written(out / "runs") == before
 
     capsys.readouterr()
     assert main([*command, "--images", "1"]) == 2
-    assert (
-        "was made with other settings, going on would mix results; choose another --results" in capsys.readouterr().err
-    )
+    assert "other settings, going on would mix results; choose another --results" in capsys.readouterr().err
     write_weights(tmp_path / "tiny.safetensors", "velocity")
     assert main(command) == 2
     assert "sha256" in capsys.readouterr().err

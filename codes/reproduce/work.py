@@ -180,7 +180,7 @@ def complete(folder: Path, method: str, images: int, names: Sequence[str]) -> bo
 def compute_figures(
     setup: Setup, tasks: dict[str, Task], restorer: ImageRestorer, names: Sequence[str], seed: int
 ) -> None:
-    """The restorations whose course the figures show, as far as they are not there; the main process alone does this."""
+    """The restorations whose course the figures show, as far as they are not there; for the main process alone."""
     data = setup.root / figures.DATA
 
     def case(task: str) -> collect.Case:

@@ -133,11 +133,11 @@ def measured_gain(scheme: Scheme, steps: int) -> Gain:
         return (x - mu - alpha * data) / sigma if noise_prediction else data + mu
 
     solver = Solver("mrsampler", steps, None, "noise" if noise_prediction else "data", scheme.order, tau=scheme.tau)
+    plan = make_plan(_LONG, solver)
     mu = torch.zeros(1, 1, dtype=torch.float64)
     output = sample(
-        network, _LONG, mu, solver, fit_target=scheme.parameterization, noise=[mu] * (steps + 1), return_trajectory=True
+        network, _LONG, mu, plan, fit_target=scheme.parameterization, noise=[mu] * (steps + 1), return_trajectory=True
     )
-    plan = make_plan(_LONG, solver)
     points = [*(step.point for step in plan.steps), plan.end]
     scale = [point.sigma if scheme.data == "narrow" else point.alpha for point in points]
     size = [abs(float(x)) / s for x, s in zip(output.states, scale, strict=True)]
@@ -147,6 +147,6 @@ def measured_gain(scheme: Scheme, steps: int) -> Gain:
     return Gain(scheme.parameterization, scheme.order, scheme.tau, scheme.data, h, gain)
 
 
-def stability(steps: Sequence[int] = (25, 29, 35, 43, 54, 68, 90, 130, 200)) -> list[Gain]:
+def stability(steps: Sequence[int] = (25, 30, 38, 50, 68, 100, 160)) -> list[Gain]:
     """The markers of figure 'stability'."""
     return [measured_gain(scheme, number) for scheme in SCHEMES for number in steps]

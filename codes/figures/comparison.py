@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from .style import VERMILION, Image, canvas, save, show
+from .style import Image, canvas, save, show
 
 
 @dataclass(frozen=True)
@@ -57,9 +57,9 @@ def draw(rows: Sequence[ComparisonRow], stem: Path, zoom: int = 4) -> tuple[Path
                     part.set_visible(False)
                     continue
                 show(whole, row.images[j], row.captions[j])
-                whole.add_patch(
-                    Rectangle((corner[1] - 0.5, corner[0] - 0.5), side, side, fill=False, ec=VERMILION, lw=1.2)
-                )
+                for color, width in (("black", 2.4), ("white", 1.2)):  # seen on any image
+                    place = corner[1] - 0.5, corner[0] - 0.5
+                    whole.add_patch(Rectangle(place, side, side, fill=False, ec=color, lw=width))
                 show(part, _cut(row.images[j], corner, side), below=row.notes[j])
             axes[2 * i, 0].set_ylabel(row.title, fontsize=9, fontweight="bold")
-        return save(figure, stem, dpi=100, colors=None)
+        return save(figure, stem, dpi=100, palette=False)

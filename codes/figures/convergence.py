@@ -60,10 +60,10 @@ def draw(runs: Sequence[ConvergenceRun], stem: Path) -> tuple[Path, Path]:
     """A column for every NFE: the ratios above, the results below."""
     nfes = sorted({run.nfe for run in runs})
     kinds = list(dict.fromkeys((run.parameterization, run.solver_type) for run in runs))
-    with canvas(1.1 + 2.3 * len(nfes), 3.0 + 1.25 * len(kinds)) as figure:
-        above, below = figure.subfigures(2, 1, height_ratios=(3.0, 1.25 * len(kinds)))
-        axes = above.subplots(1, len(nfes), squeeze=False, sharey=True)[0]
-        cells = below.subplots(len(kinds), len(nfes), squeeze=False)
+    ratios = [2.1, *[1.2] * len(kinds)]
+    with canvas(1.1 + 2.2 * len(nfes), 0.9 + 1.12 * sum(ratios)) as figure:
+        grid = figure.subplots(1 + len(kinds), len(nfes), squeeze=False, height_ratios=ratios)
+        axes, cells = grid[0], grid[1:]
         for column, nfe in enumerate(nfes):
             axis = axes[column]
             for run in (run for run in runs if run.nfe == nfe):
@@ -80,7 +80,9 @@ def draw(runs: Sequence[ConvergenceRun], stem: Path) -> tuple[Path, Path]:
                     cell.set_ylabel(run.name.replace(", ", "\n"))
             axis.set(title=f"NFE {nfe}", xlabel="evaluation", ylim=(-4, 104), xlim=(1.5, nfe + 0.5))
             axis.set_xticks(sorted({2, *np.linspace(2, nfe, min(nfe - 1, 5)).round().astype(int)}))
+            if column:
+                axis.set_yticklabels([])
         axes[0].set_ylabel("components that satisfy\n|c₀ / c₁| > h  [%]")
         handles, labels = axes[0].get_legend_handles_labels()
-        above.legend(handles, labels, loc="outside lower center", ncols=2)
-        return save(figure, stem, dpi=110)
+        figure.legend(handles, labels, loc="outside lower center", ncols=2)
+        return save(figure, stem, dpi=110, dither=True)

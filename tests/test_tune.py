@@ -1,0 +1,370 @@
+"""Choosing a solver: the front of known points, the truly best on an exact problem, and a file that runs."""
+
+import csv
+import importlib.util
+import io
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from codes import study
+from codes.cli import test as evaluate
+from codes.config import load_options
+from codes.data.images import from_uint8, read_image, save_image, to_uint8
+from codes.data.pairs import Item
+from codes.distributed import Process
+from codes.evaluate import Restored, Task
+from codes.exact import Mixture
+from codes.records import Record, read_records
+from codes.sde import MeanRevertingSDE
+from codes.solvers import Solver, make_plan, sample
+from codes.trials import Bench, Stopped, claim, crops, simulated_search
+from codes.tune import (
+    GRIDS,
+    PAPER,
+    SCHEMES,
+    TAUS,
+    Candidate,
+    budgeted,
+    choose,
+    deficit,
+    front,
+    mean,
+    parse,
+    search,
+)
+
+from .evaluation import write_images, write_options, write_weights
+
+ROOT = Path(__file__).parent.parent
+
+
+def script(name):
+    """A script as a module."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / "scripts" / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def c(nfe, scheme="pc", tau=1.0, clamp=False, grid="linear-lambda"):
+    return Candidate(nfe, scheme, tau, clamp, grid)
+
+
+# ---- candidates and fronts
+
+
+def test_labels_can_be_read_back():
+    everything = [
+        Candidate(nfe, scheme, tau, clamp, grid)
+        for nfe in (2, 100) for scheme in SCHEMES for tau in TAUS for clamp in (False, True) for grid in GRIDS
+    ]  # fmt: skip
+    assert [parse(candidate.label) for candidate in everything] == everything
+    assert len({candidate.description for candidate in everything}) == len(everything) // 2
+    assert parse("posterior-nfe5") is None
+    for candidate in everything:
+        plan = make_plan(MeanRevertingSDE(), Solver(**candidate.options()))
+        assert plan.nfe == candidate.nfe and (plan.clamp is not None) == candidate.clamp
+
+
+def test_the_papers_setting_is_the_papers():
+    ours = make_plan(MeanRevertingSDE(), Solver(**PAPER.options()))
+    assert ours == make_plan(
+        MeanRevertingSDE(), Solver("mrsampler", 10, "sde", "data", 2, time_schedule="linear-lambda")
+    )
+
+
+def test_front_of_known_points():
+    scores = {c(2): 5.0, c(3): 6.0, c(4): 3.0, c(4, "order1"): 3.5, c(8): 3.0, c(10): 1.0, c(20): 2.0}
+    assert front(scores) == [c(2), c(4), c(10)]
+    assert front({}) == []
+
+
+def test_choice_is_the_cheapest_that_is_not_measurably_worse():
+    names = [f"t/{i}" for i in range(8)]
+    best = {name: 1.0 + 0.1 * i for i, name in enumerate(names)}
+    close = {name: best[name] + (0.02 if i % 2 else -0.01) for i, name in enumerate(names)}  # 0.005 +- 0.0057
+    worse = {name: value + 0.05 + 0.001 * i for i, (name, value) in enumerate(best.items())}
+    assert deficit(close, best) == pytest.approx((0.005, 0.03 * (8 / 7) ** 0.5 / 2 / 8**0.5))
+    assert choose({c(4): worse, c(8): close, c(20): best}) == c(8)
+    assert choose({c(4): worse, c(20): best}) == c(20)
+
+
+def test_budget_is_the_largest_number_of_evaluations():
+    assert budgeted(7) == [2, 3, 4, 5, 6, 7]
+    assert budgeted(20)[-1] == 20
+    with pytest.raises(ValueError, match="at least 2 evaluations, got 1"):
+        budgeted(1)
+
+
+def test_search_finds_the_best_that_its_stages_lead_to():
+    """Additive losses: each choice is best on its own, so the stages must end in the best of the whole product."""
+
+    def loss(candidate):
+        return (
+            {"order1": 0.2, "order2": 0.0, "pc": 0.1}[candidate.scheme]
+            + abs(candidate.tau - 0.3)
+            - 0.05 * candidate.clamp
+            + {"linear-lambda": 0.1, "linspace": 0.0, "auto": 0.2}[candidate.grid]
+            + 1 / candidate.nfe
+        )
+
+    measured = []
+
+    def measure(candidates):
+        measured.extend(candidates)
+        return [{candidate: loss(candidate) for candidate in candidates}]
+
+    tried = search(measure, [4, 15], keep=1, keep_many=1)
+    assert len(measured) == len(set(measured)) == len(tried)  # nothing is measured twice
+    assert min(tried, key=loss) == c(15, "order2", 0.3, True, "linspace")
+    assert len(tried) == 2 * (9 + 1 + 2)
+    assert len(tried) < len(SCHEMES) * len(TAUS) * 2 * len(GRIDS) * 2
+    only_ode = search(measure, [4], taus=(0.0,), clamp=False)
+    assert {candidate.tau for candidate in only_ode} == {0.0} and not any(candidate.clamp for candidate in only_ode)
+    always = [c(4, "order1", 1.0)]
+    assert {replace(always[0], grid=grid) for grid in GRIDS} <= set(search(measure, [4], keep=1, always=always))
+    assert len(simulated_search(1, [4, 15], keep=1, keep_many=1)) == len(tried)
+
+
+# ---- on an exact problem
+
+SDE = MeanRevertingSDE()
+MIXTURE = Mixture("pixels", np.array([0.6, 0.4]), np.array([[0.15] * 3, [-0.2] * 3]), np.full((2, 3), 0.05**2), SDE)
+
+
+def exact_restorer(lq, plan, generators, callback=None):
+    """Restores every pixel with the exact network of a mixture; images like any other network's."""
+
+    def network(x, mu, t):
+        rows = [image.permute(0, 2, 3, 1).reshape(-1, 3) for image in (x, mu)]
+        out = MIXTURE.noise_network()(*rows, t)
+        return out.reshape(len(x), *x.shape[2:], 3).permute(0, 3, 1, 2)
+
+    output = sample(network, SDE, lq, plan, fit_target="noise", generator=generators)
+    return Restored(output.sample.clamp(0, 1), output.nfe)
+
+
+def rms(restored, clean):
+    return {"psnr": float(np.sqrt(np.mean((restored / 255.0 - clean / 255.0) ** 2)))}
+
+
+@pytest.fixture
+def bench(tmp_path):
+    """Mid-grey images whose clean version is the exact flow of the ODE from the noise that every solver starts from."""
+    from codes.data.pairs import image_seed
+
+    items = []
+    for i in range(2):
+        lq = torch.full((3, 12, 12), 0.5)
+        lq_path, gt_path = tmp_path / f"{i}-lq.png", tmp_path / f"{i}-gt.png"
+        save_image(lq, lq_path)
+        mu = read_image(lq_path)
+        z = torch.randn(mu.shape, generator=torch.Generator().manual_seed(image_seed(0, "exact", str(i))))
+        start = (SDE.sigma_inf * z).permute(1, 2, 0).reshape(-1, 3).double()
+        flow = MIXTURE.exact_flow(start).reshape(12, 12, 3).permute(2, 0, 1)
+        save_image((mu + flow.float()).clamp(0, 1), gt_path)
+        items.append(Item(str(i), lq_path, gt_path))
+    task = Task("exact", tuple(items))
+    (tmp_path / "run").mkdir()
+    return Bench(tmp_path / "run", (task,), exact_restorer, SDE, rms, torch.device("cpu"), Process())
+
+
+def test_tuned_choice_is_the_truly_best(bench):
+    """Against the whole product, and as theory has it: the ODE's corrector is closest to the ODE's exact flow."""
+    nfes = [4, 8]
+
+    def measure(candidates):
+        bench.try_out(candidates)
+        found = bench.losses("psnr", lower_is_better=True)
+        return [{candidate: mean(found[candidate]) for candidate in candidates}]
+
+    tried = search(measure, nfes, keep=2)
+    found = bench.losses("psnr", lower_is_better=True)
+    chosen = choose({candidate: found[candidate] for candidate in tried})
+    (everything,) = measure(
+        [Candidate(nfe, s, tau, clamp, g) for nfe in nfes for s in SCHEMES for tau in TAUS for clamp in (False, True)
+         for g in GRIDS]
+    )  # fmt: skip
+    best = min(everything.values())
+    assert everything[chosen] <= 1.02 * best + 1e-4  # images have 8 bits
+    assert chosen.nfe == 8 and chosen.scheme == "pc" and chosen.tau == 0.0
+
+
+def test_what_was_tried_is_kept(bench, monkeypatch):
+    candidates = [c(2), c(3, "order1")]
+    bench.try_out(candidates)
+    before = bench.losses("psnr", lower_is_better=True)
+    assert set(before) == set(candidates) and all(len(values) == 2 for values in before.values())
+
+    def refuse(*_):
+        pytest.fail("computed again")
+
+    replace(bench, restorer=refuse).try_out(candidates)
+    assert bench.losses("psnr", lower_is_better=True) == before
+
+
+def test_a_folder_made_for_something_else_is_refused(tmp_path):
+    from codes.config import OptionsError
+
+    claim(tmp_path / "a", {"weights": "1", "size": 64}, Process())
+    claim(tmp_path / "a", {"weights": "1", "size": 64}, Process())
+    with pytest.raises(OptionsError, match=r"other settings(.|\n)*weights: '1' -> '2'"):
+        claim(tmp_path / "a", {"weights": "2", "size": 64}, Process())
+
+
+def test_crops_are_the_middle_of_different_images(tmp_path):
+    rng = np.random.default_rng(0)
+    images = [rng.integers(0, 255, (40, 60, 3)).astype(np.uint8) for _ in range(4)]
+    items = []
+    for i, image in enumerate(images):
+        save_image(image, tmp_path / f"{i}.png")
+        items.append(Item(str(i), None, tmp_path / f"{i}.png"))
+    invert = Task("invert", tuple(items), degrade=lambda rgb, _: 1 - rgb)
+    tasks = [invert, replace(invert, name="again")]
+    first, second = crops(tasks, tmp_path / "cut", 2, 32, 0, Process())
+    assert [item.name for item in first.items] == ["0", "1"] and [item.name for item in second.items] == ["2", "3"]
+    item = second.items[1]
+    assert np.array_equal(to_uint8(read_image(item.gt)), images[3][4:36, 14:46])
+    assert np.array_equal(to_uint8(read_image(item.lq)), 255 - images[3][4:36, 14:46])
+    assert torch.equal(from_uint8(images[3][4:36, 14:46]), read_image(item.gt))
+    (tmp_path / "0.png").write_bytes(b"no image")
+    with pytest.raises(Stopped, match=r"0\.png: not an image"):
+        crops([invert], tmp_path / "other", 2, 32, 0, Process())
+
+
+# ---- the command
+
+
+@pytest.fixture
+def world(tmp_path):
+    write_weights(tmp_path / "tiny.safetensors")
+    write_images(tmp_path / "data", ("rainy",), 2)
+    return tmp_path
+
+
+def run_tune(world, *more):
+    options = write_options(world, sde={"algorithm": "mrsampler"}, sampler={"num_sample_steps": 8})
+    arguments = ["-opt", str(options), "--budget", "3", "--metric", "psnr", "--keep", "1", "--size", "32"]
+    return script("tune").main([*arguments, "--images", "1", "-o", str(world / "tuned.yml"), *more])
+
+
+def test_tuned_file_loads_runs_and_says_where_it_is_from(world, capsys):
+    assert run_tune(world) == 0
+    printed = capsys.readouterr().out
+    assert f"wrote {world / 'tuned.yml'}" in printed and "the front, PSNR to the clean image" in printed
+    text = (world / "tuned.yml").read_text()
+    assert text.startswith(f"# Made by scripts/tune.py from {world / 'run.yml'}: ")
+    records = read_records(world / "results" / "tune-run").values()
+    found = {}
+    for record in records:
+        found.setdefault(parse(record.solver), {})[record.name] = -record.metrics["psnr"]
+    chosen = choose(found)
+    ((_, arguments),) = load_options(world / "tuned.yml").solvers()
+    assert Solver(**arguments) == Solver(**chosen.options())
+    assert (world / "results" / "tune-run" / "front-psnr-3.svg").is_file()
+    # It gives the images that tuning saw, here on whole images.
+    assert evaluate(["-opt", str(world / "tuned.yml")]) == 0
+    (record,) = [r for r in read_records(world / "results" / "tuned").values() if r.name == "000"]
+    assert record.nfe == chosen.nfe
+
+
+def test_an_option_file_is_never_overwritten(world, capsys):
+    (world / "tuned.yml").write_text("mine\n")
+    assert run_tune(world) == 0
+    assert (world / "tuned.yml").read_text() == "mine\n"
+    written = (world / "tuned-2.yml").read_text()
+    assert run_tune(world) == 0  # the same again is the same file
+    assert (world / "tuned-2.yml").read_text() == written and not (world / "tuned-3.yml").exists()
+    assert f"wrote {world / 'tuned-2.yml'}" in capsys.readouterr().out
+
+
+def test_without_clean_images_the_reference_is_the_ode(world, capsys):
+    data = {"old": {"mode": "LQ", "dataroot_LQ": str(world / "data" / "rainy" / "LQ")}}
+    options = write_options(world, "lq", datasets=data, sampler={"num_sample_steps": 8})
+    arguments = ["-opt", str(options), "--budget", "2", "--metric", "psnr", "--images", "1", "--size", "32"]
+    assert script("tune").main([*arguments, "--keep", "1", "-o", str(world / "lq-tuned.yml")]) == 0
+    assert "PSNR to 100 steps of the ODE" in capsys.readouterr().out
+    records = read_records(world / "results" / "tune-lq").values()
+    assert {record.nfe for record in records if record.solver.startswith("reference")} == {100}
+    assert {parse(r.solver).tau for r in records if not r.solver.startswith("reference")} == {0.0}
+
+
+def test_bad_input_is_told_in_one_line(world, capsys):
+    with pytest.raises(SystemExit) as stop:
+        run_tune(world, "--budget", "1")
+    assert stop.value.code == 2 and "--budget must be at least 2, got 1" in capsys.readouterr().err
+    assert script("tune").main(["-opt", str(world / "no.yml")]) == 2
+    assert capsys.readouterr().err == f"{world / 'no.yml'}: no such file\n"
+
+
+# ---- the study
+
+
+def made_up_study():
+    """Two networks, two tasks, two images: pc with tau 0.3 is 0.1 better than the paper's, and clamping costs 0.01."""
+
+    def record(network, candidate, task, name):
+        lpips = 0.5 - 0.1 * (candidate.scheme == "pc" and candidate.tau == 0.3) + 0.01 * candidate.clamp
+        lpips += {"rainy": 0.0, "hazy": 0.2}[task] + {"0": 0.0, "1": 0.01}[name] + {"a": 0.0, "b": 0.1}[network]
+        metrics = {"lpips": lpips, "psnr": 20 - lpips, "ssim": 1 - lpips}
+        return Record(task, candidate.label, name, candidate.nfe, 0, 0.1, None, metrics)
+
+    candidates = [Candidate(nfe, s, tau, clamp) for nfe in (5, 10) for s in SCHEMES for tau in TAUS for clamp in (0, 1)]
+    candidates = [replace(candidate, clamp=bool(candidate.clamp)) for candidate in candidates]
+    records = {
+        network: [record(network, x, task, name) for x in candidates for task in ("rainy", "hazy") for name in "01"]
+        for network in "ab"
+    }
+    # Only begun: not on all images, so it does not count, however good it is.
+    records["a"].append(Record("rainy", c(5, grid="auto").label, "0", 5, 0, 0.1, None, {"lpips": 0.0}))
+    return records, study.collect(records, {f"a/{c(5, 'pc', 0.3).label}": {"fid": 10.0, "kid": 0.1}})
+
+
+def test_study_names_the_best_setting_and_compares_it():
+    _, found = made_up_study()
+    best = c(5, "pc", 0.3)
+    assert found.best(5) == found.best(5, "psnr", ["b"]) == best
+    assert c(5, grid="auto") not in found.candidates()
+    assert found.mean(best, "lpips") == pytest.approx(0.4 + 0.1 + 0.005 + 0.05)
+    assert found.mean(best, "psnr", ["a"]) == pytest.approx(20 - (0.4 + 0.1 + 0.005))
+    assert study.held_out(found, 5) == pytest.approx(-0.1)
+    assert study.wins(found.losses(best), found.losses(replace(PAPER, nfe=5))) == (2, 2)
+    assert study.effects(found) == {"clamp - no clamp": pytest.approx({5: 0.01, 10: 0.01})}
+    first, second = study.statements(found)
+    assert first.startswith(
+        "- NFE 5: the best setting (pc, tau 0.3, uniform lambda) beats the paper's by 0.1000 ± 0.0000"
+    )
+    assert "0.5550 against 0.6550 (-15.3 %)" in first and second.startswith("- NFE 10")
+    text = study.markdown(found, ["a note"])
+    assert "| pc, tau 0.3 | **0.5550** | **0.5550** |" in text and "- a note\n" in text
+    assert "n/a / n/a" in text  # FID is known for one network only
+    rows = list(csv.DictReader(io.StringIO(study.csv_text(found))))
+    (row,) = [
+        r for r in rows if (r["network"], r["nfe"], r["scheme"], r["tau"], r["clamp"]) == ("a", "5", "pc", "0.3", "0")
+    ]
+    assert float(row["lpips"]) == pytest.approx(0.505) and row["images"] == "4" and row["fid"] == "10.0"
+
+
+def test_study_is_rendered_from_records_alone(tmp_path):
+    import subprocess
+    import sys
+    from dataclasses import asdict
+
+    records, _ = made_up_study()
+    for network, found in records.items():
+        (tmp_path / network).mkdir()
+        lines = "".join(json.dumps(asdict(record)) + "\n" for record in found)
+        (tmp_path / network / "records.0.jsonl").write_text(lines)
+    code = (
+        "import sys; sys.modules['torch'] = None\n"
+        f"from pathlib import Path; from codes import study; study.render(Path({str(tmp_path)!r}), [])"
+    )
+    for _ in range(2):
+        subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
+        texts = [(tmp_path / f"study.{suffix}").read_bytes() for suffix in ("md", "csv", "png", "svg")]
+    assert b"beats the paper's by 0.1000" in texts[0]

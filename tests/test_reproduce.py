@@ -269,7 +269,7 @@ def test_with_as_many_evaluations_as_steps_both_strides_are_one_scheme():
     sde = MeanRevertingSDE()
     for (ours, nfe), theirs in SAME.items():
         plans = [make_plan(sde, Solver(num_sample_steps=nfe, **METHODS[name].options)) for name in (ours, theirs)]
-        assert plans[0].parameterization == plans[1].parameterization
+        assert plans[0].parameterization == plans[1].parameterization and plans[0].clamp == plans[1].clamp
         for a, b in zip(plans[0].steps, plans[1].steps, strict=True):
             assert a.point.t == b.point.t
             numbers = [(step.advance.a, step.advance.b, *step.advance.c, abs(step.advance.d)) for step in (a, b)]

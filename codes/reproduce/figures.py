@@ -15,7 +15,7 @@ from ..figures.trajectories import Trajectory
 from ..tasks import TASKS
 from .catalogue import METHODS, SAME, TABLE_OF_TASK
 from .published import published
-from .results import Results
+from .results import METRICS, Results
 
 DATA = "figure-data"
 NAMES = ("curves", "comparison", "trajectories", "convergence", "stability")
@@ -55,7 +55,9 @@ def curve_points(results: Results) -> list[CurvePoint]:
                     points.append(CurvePoint(task, name, nfe, dict(cell.metrics)))
         if results.same_model:
             for record in published()[TABLE_OF_TASK[task]].records():
-                values = {key.lower(): float(record[key]) for key in ("LPIPS", "FID", "PSNR", "SSIM")}
+                values: dict[str, float | None] = {
+                    key.lower(): float(record[key]) for key in ("LPIPS", "FID", "PSNR", "SSIM")
+                }
                 points.append(CurvePoint(task, record["method"], record["nfe"], values, published=True))
     return points
 

@@ -55,9 +55,7 @@ def curve_points(results: Results) -> list[CurvePoint]:
                     points.append(CurvePoint(task, name, nfe, dict(cell.metrics)))
         if results.same_model:
             for record in published()[TABLE_OF_TASK[task]].records():
-                values: dict[str, float | None] = {
-                    key.lower(): float(record[key]) for key in ("LPIPS", "FID", "PSNR", "SSIM")
-                }
+                values: dict[str, float | None] = {name: float(record[name.upper()]) for name in METRICS}
                 points.append(CurvePoint(task, record["method"], record["nfe"], values, published=True))
     return points
 

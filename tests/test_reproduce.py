@@ -130,7 +130,7 @@ def test_our_number_the_papers_and_the_difference(tmp_path):
         for cell in results.cells
     ]
     write_report(replace(results, cells=tuple(cells)), tmp_path, ["rainy"], [])
-    row = "MR Sampler-2 | 0.0635 (0.0635, +0.0000) | 27.79 (27.79, +0.00) | **30.00** (28.6, +1.40)"
+    row = "MR Sampler-2 | 0.0635 (0.0635, +0.0000) | **27.79** (27.79, +0.00) | **30.00** (28.6, +1.40)"
     assert row in (tmp_path / "tables" / "rainy.md").read_text()
     with (tmp_path / "tables" / "rainy.csv").open() as file:
         line = next(row for row in csv.DictReader(file) if (row["method"], row["nfe"]) == ("MR Sampler-2", "20"))

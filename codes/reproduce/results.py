@@ -4,6 +4,7 @@ import json
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -44,11 +45,11 @@ class Results:
 
     def cell(self, task: str, method: str, nfe: int) -> Cell | None:
         """One cell, None where it is missing."""
-        method = SAME.get((method, nfe), method)
-        for cell in self.cells:
-            if (cell.task, cell.method, cell.nfe) == (task, method, nfe):
-                return cell
-        return None
+        return self._by_key.get((task, SAME.get((method, nfe), method), nfe))
+
+    @cached_property
+    def _by_key(self) -> dict[tuple[str, str, int], Cell]:
+        return {(cell.task, cell.method, cell.nfe): cell for cell in self.cells}
 
     def value(self, task: str, method: str, nfe: int, metric: str) -> float | None:
         """One number, None where it is missing."""

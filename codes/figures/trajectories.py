@@ -81,4 +81,4 @@ def draw(trajectories: Sequence[Trajectory], lq: Image, gt: Image, stem: Path, s
         show(cells[0, -1], gt, "clean")
         if rows > 1:
             show(cells[1, -1], lq, "degraded")
-        return save(figure, stem, dpi=110, dither=True)
+        return save(figure, stem, dpi=110, palette="photographs")

@@ -45,6 +45,7 @@ _SETTINGS = {
     "svg.fonttype": "none",  # text stays text: smaller, and can be searched
     "image.interpolation": "none",
 }
+_COLORS = (BLACK, ORANGE, SKY, GREEN, BLUE, VERMILION, PURPLE, GREY)
 _GEOMETRY = re.compile(rb' (?:d|x|y|points)="[^"]*"')
 _LONG = re.compile(rb"(\d\.\d\d)\d+")  # a hundredth of a point is exact enough
 _PICTURE = re.compile(rb"data:image/png;base64,([A-Za-z0-9+/=\s]+)")
@@ -109,10 +110,12 @@ def save(figure: "Canvas", stem: Path, *, dpi: int = 150, palette: str | None = 
         picture = Pillow.fromarray(indices)
         picture.putpalette(colors.ravel().tolist())
     elif palette == "photographs":
-        colors = np.array(picture.quantize(256, Pillow.Quantize.MEDIANCUT).getpalette()).reshape(-1, 3)
+        ours = [[int(color[i : i + 2], 16) for i in (1, 3, 5)] for color in _COLORS]
+        median = picture.quantize(256 - len(ours), Pillow.Quantize.MEDIANCUT).getpalette()
+        colors = np.array(median).reshape(-1, 3)[: 256 - len(ours)]
         colors[colors.sum(axis=1).argmax()] = 255  # paper stays white
         adapted = Pillow.new("P", (1, 1))
-        adapted.putpalette(colors.ravel().tolist())
+        adapted.putpalette(np.concatenate([colors, ours]).ravel().tolist())
         picture = picture.quantize(palette=adapted, dither=Pillow.Dither.FLOYDSTEINBERG)
     png, svg = (stem.with_name(stem.name + suffix) for suffix in (".png", ".svg"))
     picture.save(png, optimize=True)

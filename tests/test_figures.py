@@ -156,6 +156,16 @@ def test_methods_can_be_told_apart_in_colour_and_in_grey():
     assert len({line.color for line in lines}) == len({line.marker for line in lines}) == len(lines)
 
 
+def test_frequent_colours_stay_exact():
+    pixels = np.zeros((10, 10, 3), np.uint8)
+    pixels[5:] = [0, 114, 178]
+    pixels[0, 0] = [1, 113, 177]
+    indices, colors = style.frequent_colors(pixels, 2)
+    assert colors.tolist() == [[0, 0, 0], [0, 114, 178]]
+    back = colors[indices]
+    assert (back[0, 0] == [0, 114, 178]).all() and (back.reshape(-1, 3)[1:] == pixels.reshape(-1, 3)[1:]).all()
+
+
 def test_what_is_stored_comes_back(tmp_path):
     runs = [
         ConvergenceRun(5, "data", "sde", RNG.random(4), picture(), 21.5, RNG.random(4)),

@@ -364,7 +364,12 @@ def test_study_is_rendered_from_records_alone(tmp_path):
         "import sys; sys.modules['torch'] = None\n"
         f"from pathlib import Path; from codes import study; study.render(Path({str(tmp_path)!r}), [])"
     )
+    files = [tmp_path / f"study.{suffix}" for suffix in ("md", "csv", "png", "svg")]
+    rounds = []
     for _ in range(2):
         subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
-        texts = [(tmp_path / f"study.{suffix}").read_bytes() for suffix in ("md", "csv", "png", "svg")]
-    assert b"beats the paper's by 0.1000" in texts[0]
+        rounds.append([file.read_bytes() for file in files])
+        for file in files:
+            file.unlink()
+    assert rounds[0] == rounds[1]
+    assert b"beats the paper's by 0.1000" in rounds[0][0]

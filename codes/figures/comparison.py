@@ -45,7 +45,7 @@ def draw(rows: Sequence[ComparisonRow], stem: Path, zoom: int = 4) -> tuple[Path
         raise ValueError("nothing to compare")
     columns = max(len(row.images) for row in rows)
     with canvas(0.35 + 1.42 * columns, 3.05 * len(rows)) as figure:
-        figure.get_layout_engine().set(h_pad=0.015, w_pad=0.015, hspace=0, wspace=0)  # type: ignore[union-attr]
+        figure.set_layout_engine("constrained", h_pad=0.015, w_pad=0.015, hspace=0, wspace=0)
         axes = figure.subplots(2 * len(rows), columns, squeeze=False)
         for i, row in enumerate(rows):
             side = max(8, min(row.images.shape[1:3]) // zoom)
@@ -62,4 +62,4 @@ def draw(rows: Sequence[ComparisonRow], stem: Path, zoom: int = 4) -> tuple[Path
                     whole.add_patch(Rectangle(place, side, side, fill=False, ec=color, lw=width))
                 show(part, _cut(row.images[j], corner, side), below=row.notes[j])
             axes[2 * i, 0].set_ylabel(row.title, fontsize=9, fontweight="bold")
-        return save(figure, stem, dpi=100, palette=False)
+        return save(figure, stem, dpi=100, palette=None)

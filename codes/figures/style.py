@@ -45,8 +45,8 @@ _SETTINGS = {
     "svg.fonttype": "none",  # text stays text: smaller, and can be searched
     "image.interpolation": "none",
 }
-_COLORS = (BLACK, ORANGE, SKY, GREEN, YELLOW, BLUE, VERMILION, PURPLE, GREY, "#ffffff", "#dddddd")
-_GEOMETRY = re.compile(rb' (?:d|x|y|x1|y1|x2|y2|transform|points)="[^"]*"')
+_COLORS = (BLACK, ORANGE, SKY, GREEN, BLUE, VERMILION, PURPLE, GREY)
+_GEOMETRY = re.compile(rb' (?:d|x|y|points)="[^"]*"')
 _LONG = re.compile(rb"(\d\.\d\d)\d+")  # a hundredth of a point is exact enough
 _PICTURE = re.compile(rb"data:image/png;base64,([A-Za-z0-9+/=\s]+)")
 
@@ -92,13 +92,12 @@ def canvas(width: float, height: float) -> Iterator["Canvas"]:
         yield Figure(figsize=(width, height), layout="constrained")
 
 
-def save(
-    figure: "Canvas", stem: Path, *, dpi: int = 150, palette: bool = True, dither: bool = False
-) -> tuple[Path, Path]:
+def save(figure: "Canvas", stem: Path, *, dpi: int = 150, palette: str | None = "lines") -> tuple[Path, Path]:
     """Write STEM.png and STEM.svg, replacing those of an earlier drawing; equal figures are equal files.
 
-    A palette of 256 colours, ours among them, makes the PNG file three times smaller; `dither` is for photographs, and
-    where these are to be compared there should be none. In the SVG file photographs become JPEG.
+    A palette of 256 colours makes the PNG file three times smaller. 'lines' keeps the most frequent colours exactly,
+    'photographs' dithers; None keeps all colours, where photographs are to be compared. In the SVG file photographs
+    become JPEG.
     """
     from PIL import Image as Pillow
 
@@ -106,13 +105,18 @@ def save(
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", dpi=dpi, metadata={"Software": None})
     picture = Pillow.open(buffer).convert("RGB")
-    if palette:
-        ours = [int(color[i : i + 2], 16) for color in _COLORS for i in (1, 3, 5)]
-        adapted = picture.quantize(256 - len(_COLORS), Pillow.Quantize.MEDIANCUT).getpalette() or []
-        colors = Pillow.new("P", (1, 1))
-        colors.putpalette([*ours, *adapted])
-        how = Pillow.Dither.FLOYDSTEINBERG if dither else Pillow.Dither.NONE
-        picture = picture.quantize(palette=colors, dither=how)
+    if palette == "lines":
+        indices, colors = frequent_colors(np.asarray(picture))
+        picture = Pillow.fromarray(indices)
+        picture.putpalette(colors.ravel().tolist())
+    elif palette == "photographs":
+        ours = [[int(color[i : i + 2], 16) for i in (1, 3, 5)] for color in _COLORS]
+        median = picture.quantize(256 - len(ours), Pillow.Quantize.MEDIANCUT).getpalette()
+        colors = np.array(median).reshape(-1, 3)[: 256 - len(ours)]
+        colors[colors.sum(axis=1).argmax()] = 255  # paper stays white
+        adapted = Pillow.new("P", (1, 1))
+        adapted.putpalette(np.concatenate([colors, ours]).ravel().tolist())
+        picture = picture.quantize(palette=adapted, dither=Pillow.Dither.FLOYDSTEINBERG)
     png, svg = (stem.with_name(stem.name + suffix) for suffix in (".png", ".svg"))
     picture.save(png, optimize=True)
     buffer = io.BytesIO()
@@ -120,6 +124,17 @@ def save(
     drawing = _GEOMETRY.sub(lambda match: _LONG.sub(rb"\1", match[0]), buffer.getvalue())
     svg.write_bytes(_PICTURE.sub(_as_jpeg, drawing))
     return png, svg
+
+
+def frequent_colors(pixels: Image, number: int = 256) -> tuple[Image, Image]:
+    """(indices (H, W), colours (n, 3)): the most frequent colours as they are, the others as the nearest of these."""
+    packed = pixels.reshape(-1, 3).astype(np.int32) @ np.array([65536, 256, 1], np.int32)
+    codes, inverse, counts = np.unique(packed, return_inverse=True, return_counts=True)
+    found = np.stack([codes >> 16, codes >> 8 & 255, codes & 255], axis=1).astype(np.uint8)
+    kept = np.sort(np.argsort(-counts, kind="stable")[:number])
+    colors = found[kept]
+    distance = ((found[:, None].astype(np.int64) - colors[None]) ** 2).sum(axis=2)
+    return distance.argmin(axis=1).astype(np.uint8)[inverse].reshape(pixels.shape[:2]), colors
 
 
 def _as_jpeg(match: re.Match[bytes]) -> bytes:

@@ -51,7 +51,7 @@ def draw(trajectories: Sequence[Trajectory], lq: Image, gt: Image, stem: Path, s
     lines = lines_of([run.method for run in trajectories])
     rows = len(trajectories)
     with canvas(10.5, max(4.2, 1.08 * rows + 0.3)) as figure:
-        left, right = figure.subfigures(1, 2, width_ratios=(0.92, 1))
+        left, right = figure.subfigures(1, 2, squeeze=False, width_ratios=(0.92, 1))[0]
         axis = left.subplots()
         for run, states in zip(trajectories, flat, strict=True):
             path = project(states, plane)
@@ -81,4 +81,4 @@ def draw(trajectories: Sequence[Trajectory], lq: Image, gt: Image, stem: Path, s
         show(cells[0, -1], gt, "clean")
         if rows > 1:
             show(cells[1, -1], lq, "degraded")
-        return save(figure, stem, dpi=110, dither=True)
+        return save(figure, stem, dpi=110, palette="photographs")

@@ -88,9 +88,9 @@ def label(method: str, nfe: int) -> str:
 
 
 def collect(root: Path) -> Results:
-    """The results below a folder: from its runs, else from its cells.json; raises FileNotFoundError without either."""
+    """The results below a folder: from its runs, else its cells.json; raises FileNotFoundError without either."""
     settings_file = root / "made-for.json"
-    if not (root / RUNS).is_dir():
+    if not settings_file.is_file():  # not where runs were made
         return load(root / CELLS_FILE)
     cells, inputs, notes, starts = [], {}, [], []
     for folder in sorted((root / RUNS).glob("*/*/")):
@@ -108,7 +108,7 @@ def collect(root: Path) -> Results:
         notes += [note for note in summary["notes"] if note not in notes]
         if (folder / "environment.json").is_file():
             starts += json.loads((folder / "environment.json").read_text())
-    settings = json.loads(settings_file.read_text()) if settings_file.is_file() else {}
+    settings = json.loads(settings_file.read_text())
     return Results(settings, _environment(starts), tuple(cells), tuple(notes), tuple(inputs.values()))
 
 

@@ -30,7 +30,7 @@ _EXIT = "exit code: 0 all cells are there, 1 some are missing, 2 bad options, da
 
 OPTIONS = {"embedded": Path("options/paper/embedded.yml"), "daclip": Path("options/mrsampler.yml")}
 # On two slow cores all tables of the embedded model stay below 40 minutes with these.
-IMAGES = {"embedded": 4, "daclip": None}
+IMAGES = {"embedded": 2, "daclip": None}
 SIZE = {"embedded": 128, "daclip": None}
 FID = {"embedded": "figure", "daclip": "all"}
 NAMES = (*TABLES, DATASETS, *FIGURE_NAMES)
@@ -45,7 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     add("--table", nargs="+", default=[], metavar="NAME", choices=["all", *NAMES], help=f"all, {', '.join(NAMES)}")
     add("--model", choices=list(OPTIONS), default="embedded", help="the project's small network, or DA-CLIP's weights")
     add("-opt", "--opt", type=Path, metavar="FILE", help="option file with weights and data (default: the model's)")
-    add("--images", type=_positive, metavar="N", help="images per task (embedded: 4; daclip: all)")
+    add("--images", type=_positive, metavar="N", help="images per task (embedded: 2; daclip: all)")
     add("--size", type=_positive, metavar="PIXELS", help="side of centre crops (embedded: 128; daclip: whole images)")
     add("--fid", choices=["all", "figure", "none"], help="tasks with FID; figure: those of the paper's figure 2")
     add("--set", nargs="+", action="extend", default=[], metavar="KEY=VALUE", dest="overrides", help="override options")

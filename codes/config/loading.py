@@ -11,7 +11,7 @@ from pydantic_core import ErrorDetails
 from . import rules
 from .errors import Keys, dotted, join, show
 from .kinds import ForTraining, Ignored, choices, describe, item_type, model_of
-from .reading import MOVED, Source, read
+from .reading import MOVED, Source, override, read
 from .schema import Kind, Options, Variant
 
 
@@ -20,7 +20,19 @@ def load_options(path: Path, overrides: Sequence[str] = (), kind: Kind = "test")
 
     Raises OptionsError with a line for each problem, in the order of the file.
     """
-    source = read(Path(path), overrides)
+    return _checked(read(Path(path), overrides), kind)
+
+
+def checkpoint_options(weights: Path, overrides: Sequence[str] = ()) -> Options:
+    """The options of a checkpoint without a file: all is left to it, but for the overrides."""
+    source = Source(weights, {"path": {"pretrain_model_G": str(weights)}}, {})
+    override(source, overrides)
+    return _checked(source, "restore")
+
+
+def _checked(source: Source, kind: Kind) -> Options:
+    if kind == "restore":
+        source.values["datasets"] = {}
     try:
         options = Options.model_validate(source.values)
     except ValidationError as error:

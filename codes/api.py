@@ -24,11 +24,10 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from . import defaults, session
-from .config import build_solvers, checkpoint_options, load_options
+from .config import Options, build_solvers, options_for
 from .data.images import ImageError, read_image, save_image, to_uint8
-from .networks.checkpoints import SUFFIXES
 from .restorer import ImageRestorer
-from .solvers import SOLVERS, Solver, StepInfo, make_plan
+from .solvers import SOLVERS, Plan, Solver, StepInfo, make_plan
 from .solvers.options import Algorithm
 
 __all__ = ["PhotoRestorer", "Restoration", "load_restorer", "read_image", "save_image", "to_uint8"]
@@ -161,7 +160,7 @@ class PhotoRestorer:
             raise ValueError(f"samples must be at least 1, got {samples}")
         lq = as_image(image).to(self.core.device)
         core = self.core if tile is None else replace(self.core, tile=tile)
-        plan = make_plan(core.sde, self.solver(algorithm, nfe))
+        plan = self.plan(algorithm, nfe)
         seeds = tuple(range(seed, seed + (samples or 1)))
         size = largest_batch(core, lq, len(seeds))
         parts, done = [], 0
@@ -197,6 +196,10 @@ class PhotoRestorer:
                 key=lambda solver: (solver.algorithm != defaults.ALGORITHM, solver.nfe != defaults.NFE),
             )
         return chosen if nfe is None else replace(chosen, num_sample_steps=nfe)
+
+    def plan(self, algorithm: str | Solver | None = None, nfe: int | None = None) -> Plan:
+        """What that solver does, step by step."""
+        return make_plan(self.core.sde, self.solver(algorithm, nfe))
 
     @property
     def algorithms(self) -> tuple[str, ...]:
@@ -237,9 +240,11 @@ def load_restorer(path: str | Path, device: str = "auto", overrides: Sequence[st
     >>> restorer(np.zeros((16, 20, 3), np.uint8), nfe=2).shape
     torch.Size([3, 16, 20])
     """
-    found = session.locate(str(path))
-    is_checkpoint = found.suffix in SUFFIXES or found.is_dir()
-    options = checkpoint_options(found, overrides) if is_checkpoint else load_options(found, overrides, "restore")
+    return restorer_of(options_for(session.locate(str(path)), overrides), device)
+
+
+def restorer_of(options: Options, device: str = "auto") -> PhotoRestorer:
+    """The restorer of options that have been read."""
     core = session.load_restorer(options, session.choose_device(options.device if device == "auto" else device))
     solvers = build_solvers(options, {"sde": session.asdict_sde(core)})
     return PhotoRestorer(core, tuple(solver for _, solver in solvers))

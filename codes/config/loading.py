@@ -14,6 +14,8 @@ from .kinds import ForTraining, Ignored, choices, describe, item_type, model_of
 from .reading import MOVED, Source, override, read
 from .schema import Kind, Options, Variant
 
+_WEIGHTS = (".safetensors", ".pth", ".pt")
+
 
 def load_options(path: Path, overrides: Sequence[str] = (), kind: Kind = "test") -> Options:
     """Read an option file; `overrides` are `a.b.c=value`, the value in YAML.
@@ -23,9 +25,11 @@ def load_options(path: Path, overrides: Sequence[str] = (), kind: Kind = "test")
     return _checked(read(Path(path), overrides), kind)
 
 
-def checkpoint_options(weights: Path, overrides: Sequence[str] = ()) -> Options:
-    """The options of a checkpoint without a file: all is left to it, but for the overrides."""
-    source = Source(weights, {"path": {"pretrain_model_G": str(weights)}}, {})
+def options_for(path: Path, overrides: Sequence[str] = ()) -> Options:
+    """The options to restore images with: those of a file, or of weights, which leave all to their metadata."""
+    if path.suffix not in _WEIGHTS and not path.is_dir():
+        return load_options(path, overrides, "restore")
+    source = Source(path, {"path": {"pretrain_model_G": str(path)}}, {})
     override(source, overrides)
     return _checked(source, "restore")
 

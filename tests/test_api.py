@@ -1,6 +1,7 @@
 """From Python: what is documented holds, and it is what `test.py` computes."""
 
 import re
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -240,12 +241,18 @@ def test_documented_examples_run_and_find_the_exact_answer(folder, tmp_path, mon
     (tmp_path / "options").mkdir()
     write_options(folder, "test").rename(tmp_path / "options" / "test.yml")
     save_image(image, "rainy.png")
+    shutil.copy(folder / "tiny.safetensors", "model.safetensors")
     exact = ExactGaussian()
     names = {key: getattr(exact, key) for key in ("alphas_cumprod", "vp_network", "flow_network")}
     for block in blocks(ROOT / "docs" / "api.md"):
         exec(block, names)
     assert torch.equal(read_image("clean.png"), from_uint8(to_uint8(names["restored"])))
     assert (tmp_path / "unsure.png").is_file() and len(names["several"].samples) == 4
+    assert torch.equal(
+        names["x"].clamp(0, 1)[0],
+        names["pipeline"](image, 8, names["generator"].manual_seed(0), output_type="pt").images[0],
+    )
+    assert torch.equal(read_image("clean-too.png"), from_uint8(to_uint8(names["x"][0])))
     # The flow of a Gaussian is affine: it keeps the position within the distribution, in standard deviations.
     sde, zero = names["sde"], names["zero"]
     start = torch.randn(zero.shape, generator=torch.Generator().manual_seed(0)) * sde.sigma_inf

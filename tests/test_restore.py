@@ -288,8 +288,8 @@ def test_results_within_the_folder_of_photos_are_no_photos(run, folder, capsys):
     before = files(folder)
     assert run("photos", "-o", "photos/restored", "--samples", "2") == 0
     assert "0 restored, 3 already there" in capsys.readouterr().err and files(folder) == before
-    assert run("photos", "-o", ".") == 0  # photos below the folder of results are photos
-    assert "3 restored" in capsys.readouterr().err
+    assert run("photos/trip", "-o", ".") == 0  # other files below the folder of results are photos
+    assert "1 restored" in capsys.readouterr().err and (folder / "a.png").is_file()
 
 
 def test_nothing_is_overwritten_unless_asked(run, folder, capsys):
@@ -362,10 +362,8 @@ def test_killed_in_the_middle_and_started_again_loses_and_repeats_nothing(folder
         save_image(rng.integers(0, 255, (32, 32, 3)).astype(np.uint8), folder / "many" / f"{i}.png")
     arguments = ["many", "-o", "out", "--opt", str(weights), "--nfe", "30", "--device", "cpu"]
     command = [sys.executable, str(ROOT / "restore.py"), *arguments]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE)
-    deadline = time.monotonic() + 120
-    while not (folder / "out" / "1.png").exists():
-        assert process.poll() is None and time.monotonic() < deadline
+    process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+    while process.poll() is None and not (folder / "out" / "1.png").exists():
         time.sleep(0.002)
     process.kill()
     process.communicate()

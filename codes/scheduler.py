@@ -133,9 +133,8 @@ class MRSamplerScheduler(SchedulerMixin, ConfigMixin):  # type: ignore[misc]
 
         `timesteps` are in float64, so that the network sees the times that `sample(...)` gives it.
         """
-        times = self.config.time_schedule
         if num_inference_steps is None:
-            num_inference_steps = defaults.NFE if times is None or isinstance(times, str) else len(times) - 1
+            num_inference_steps = self._default_nfe()
         self.plan: Plan = make_plan(self.sde, self.solver_for(num_inference_steps))
         self.num_inference_steps = self.plan.nfe
         exact = torch.float32 if device is not None and torch.device(device).type == "mps" else torch.float64
@@ -222,6 +221,12 @@ class MRSamplerScheduler(SchedulerMixin, ConfigMixin):  # type: ignore[misc]
         return int(self.config.num_train_timesteps)
 
     # ---- inside
+
+    def _default_nfe(self) -> int:
+        times = self.config.time_schedule
+        if times is not None and not isinstance(times, str):
+            return len(times) - 1
+        return 4 if times == "optimised" else defaults.NFE  # that grid is known for 2, 3 and 4 steps
 
     def _first_index(self, timestep: float | Tensor) -> int:
         if self._begin_index is not None:

@@ -13,6 +13,7 @@ pytest.importorskip("diffusers", reason="the extra 'diffusers' is not installed"
 from codes import SOLVERS, MeanRevertingSDE, Solver, load_restorer, sample
 from codes.data.images import to_uint8
 from codes.scheduler import MeanRevertingPipeline, MRSamplerScheduler, RestorationNetwork
+from codes.solvers.options import TIME_SCHEDULES
 
 from .evaluation import write_weights
 
@@ -81,7 +82,7 @@ def test_every_solver_gives_the_bits_of_sample(name):
     )
 
 
-@pytest.mark.parametrize("nfe", [1, 2, 5])
+@pytest.mark.parametrize("nfe", [2, 3, 5])
 @pytest.mark.parametrize("name", SOLVERS)
 def test_few_evaluations_too(name, nfe):
     """An odd number ends Heun's method with an Euler step."""
@@ -146,6 +147,16 @@ def test_begin_index_and_end_of_the_run():
         x = scheduler.step(x, t, x, mu).prev_sample
     with pytest.raises(ValueError, match="all 3 steps are made"):
         scheduler.step(x, t, x, mu)
+
+
+def test_every_grid_can_be_configured():
+    for name in TIME_SCHEDULES:
+        scheduler = MRSamplerScheduler(algorithm="mrsampler-pc", time_schedule=name)
+        scheduler.set_timesteps(4)
+        assert torch.equal(
+            by_scheduler(scheduler, images(), generators(), 4),
+            by_sample({"algorithm": "mrsampler-pc", "time_schedule": name}, images(), generators(), 4),
+        )
 
 
 def test_wrong_options_are_told_when_it_is_made():

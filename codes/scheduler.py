@@ -261,6 +261,18 @@ class RestorationNetwork(ModelMixin, ConfigMixin):  # type: ignore[misc]
         super().__init__()
         self.network = build(architecture(which_model_G, setting, variant))
 
+    @classmethod
+    def from_pretrained(cls, *arguments: Any, **options: Any) -> Any:
+        """Load what `save_pretrained` wrote; all arguments are diffusers'."""
+        loaded = super().from_pretrained(*arguments, **options)
+        if not isinstance(loaded, cls):
+            return loaded
+        # diffusers puts the file's tensors in place of ours and so loses their layout, which is faster; copy them.
+        config = {name: value for name, value in loaded.config.items() if not name.startswith("_")}
+        network = cls(**config).to(loaded.device, loaded.dtype)
+        network.load_state_dict(loaded.state_dict())
+        return network.eval()
+
     def forward(self, x: Tensor, mu: Tensor, t: float | Tensor, **contexts: Tensor | None) -> Tensor:
         """The prediction for the states x with the degraded images mu at the time t."""
         return predictor(self.network, **contexts)(x, mu, float(t))  # type: ignore[arg-type]

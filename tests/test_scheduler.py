@@ -186,8 +186,9 @@ def test_from_save_pretrained(options, tmp_path):
     scheduler = MRSamplerScheduler(**options)
     scheduler.save_pretrained(tmp_path)
     loaded = MRSamplerScheduler.from_pretrained(tmp_path)
-    assert dict(loaded.config) == dict(MRSamplerScheduler.from_config(scheduler.config).config)
-    json.loads((tmp_path / "scheduler_config.json").read_text())
+    kept = json.loads((tmp_path / "scheduler_config.json").read_text())
+    for key, value in scheduler.config.items():
+        assert key.startswith("_") or (kept[key] == value and loaded.config[key] == value), key
     mu = images()
     assert torch.equal(by_scheduler(loaded, mu, generators()), by_scheduler(scheduler, mu, generators()))
 
@@ -325,5 +326,6 @@ def test_batch_is_the_images_one_by_one_and_callbacks_see_each_step(pipeline, tm
 
 def test_network_is_a_diffusers_model(pipeline):
     x, mu = images(), images().flip(0)
-    assert torch.equal(pipeline.network(x, mu, 50.0), pipeline.network.network(x, mu, 50.0))
+    with torch.no_grad():
+        assert torch.equal(pipeline.network(x, mu, torch.tensor(50.0)), pipeline.network.network(x, mu, 50.0))
     assert pipeline.network.config.which_model_G == "ConditionalNAFNet"

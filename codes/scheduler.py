@@ -123,7 +123,9 @@ class MRSamplerScheduler(SchedulerMixin, ConfigMixin):  # type: ignore[misc]
     def solver_for(self, nfe: int) -> Solver:
         """The solver of the configuration with a number of evaluations; JSON knows lists only, where it has tuples."""
         options = {name: self.config[name] for name in _SOLVER_OPTIONS}
-        given = {name: tuple(value) if isinstance(value, list) else value for name, value in options.items()}
+        given: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value for name, value in options.items()
+        }
         return Solver(self.config.algorithm, nfe, **given)
 
     # ---- diffusers' interface

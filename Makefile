@@ -14,7 +14,7 @@ install: $(VENV)/.installed  ## make .venv and install everything, pinned
 
 $(VENV)/.installed: requirements.txt pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.txt -e '.[dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.txt -e '.[dev,diffusers]'
 	@touch $@
 
 # LPIPS and FID tests are skipped without them, so being offline stops nothing.

@@ -1,22 +1,54 @@
-"""MR Sampler: fast samplers for mean-reverting diffusion."""
+"""MR Sampler: fast samplers for mean-reverting diffusion.
+
+Restoring images, with `help(load_restorer)` for all that can be chosen:
+
+    from codes import load_restorer, read_image, save_image
+
+    restorer = load_restorer("options/test.yml")
+    restored = restorer(read_image("rainy.png"), nfe=8, seed=0)
+    save_image(restored, "clean.png")
+
+One level below, `sample(network, sde, mu, solver)` runs a solver on any network: docs/api.md shows both.
+"""
 
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .api import PhotoRestorer, Restoration, load_restorer, read_image, save_image
+    from .config import OptionsError
+    from .data.images import ImageError
     from .sde import MeanRevertingSDE
     from .solvers import SOLVERS, NonFiniteError, Plan, SampleOutput, Solver, StepInfo, make_plan, sample
 
 __all__ = [
     "SOLVERS",
+    "ImageError",
     "MeanRevertingSDE",
     "NonFiniteError",
+    "OptionsError",
+    "PhotoRestorer",
     "Plan",
+    "Restoration",
     "SampleOutput",
     "Solver",
     "StepInfo",
+    "load_restorer",
     "make_plan",
+    "read_image",
     "sample",
+    "save_image",
 ]
+
+_MODULES = {
+    "ImageError": ".data.images",
+    "MeanRevertingSDE": ".sde",
+    "OptionsError": ".config",
+    "PhotoRestorer": ".api",
+    "Restoration": ".api",
+    "load_restorer": ".api",
+    "read_image": ".data.images",
+    "save_image": ".data.images",
+}
 
 
 def __getattr__(name: str) -> Any:
@@ -25,4 +57,8 @@ def __getattr__(name: str) -> Any:
 
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(".sde" if name == "MeanRevertingSDE" else ".solvers", __name__), name)
+    return getattr(import_module(_MODULES.get(name, ".solvers"), __name__), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

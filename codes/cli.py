@@ -1,4 +1,4 @@
-"""The command line of test.py."""
+"""The command lines of test.py, train.py and restore.py."""
 
 import argparse
 import logging
@@ -6,7 +6,8 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from .config import Options, OptionsError, build_solvers, load_options, resolved
+from .config import Options, OptionsError, build_solvers, load_options, options_for, resolved
+from .defaults import NFE
 
 _TEST = """\
 Restore the images of some tasks with some solvers, score them and print a table.
@@ -27,6 +28,20 @@ not been stopped. Several processes share each batch:  torchrun --nproc_per_node
 _TRAIN_EXIT = """\
 exit code: 0 trained to the last step, 1 the training failed, 2 bad options or data, 130 interrupted (and saved).
 All options are described in options/README.md."""
+
+_RESTORE = """\
+Restore photos into a folder, under their names, with their metadata and transparency.
+Photos are files, folders (with all below them) or patterns in quotes ('photos/**/*.jpg'); '-' restores the image that
+comes from stdin to stdout. Nothing is overwritten unless asked to; what is done is skipped, so that the same command
+goes on after it was stopped. The folder's restored.jsonl records how each result was made."""
+
+_RESTORE_FILES = """\
+of a photo a.jpg:  a.jpg              the restoration
+  --samples K      a.sample-2.jpg ... K restorations with the seeds SEED, SEED + 1, ...; and a.mean.jpg, their mean
+  --uncertainty    a.uncertainty.png  their standard deviation: black is sure, white is a fifth of the range and more
+  --compare        a.compare.png      before and after, with --samples also mean and uncertainty
+
+exit code: 0 every photo has its result, 1 some were left out, 2 bad options, 130 interrupted."""
 
 
 def test(argv: Sequence[str] | None = None) -> int:
@@ -117,6 +132,83 @@ def _train(arguments: argparse.Namespace) -> int:
         if not process.is_main:
             folder = session.newest_folder(options) if arguments.fresh else session.prepare_folder(options, False)
         return training.train(training.make_run(options, folder, device, process), process)
+
+
+def restore(argv: Sequence[str] | None = None) -> int:
+    """`python restore.py PHOTO... -o FOLDER`: restore files; returns the exit code."""
+    parser = argparse.ArgumentParser(
+        prog="restore.py",
+        description=_RESTORE,
+        epilog=_RESTORE_FILES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add("photos", nargs="+", metavar="PHOTO", help="file, folder, pattern, or - for stdin to stdout")
+    add("-o", "--output", type=Path, metavar="FOLDER", help="where the results go")
+    add("-opt", "--opt", type=Path, default=Path("options/test.yml"), metavar="FILE",
+        help="option file, or a .safetensors checkpoint (default: %(default)s)")  # fmt: skip
+    add("--nfe", type=_at_least(1), metavar="N", help=f"network evaluations (default: the option file's, else {NFE})")
+    add("--algorithm", metavar="NAME", help="solver (default: the option file's)")
+    add("--seed", type=_at_least(0), default=0, metavar="N", help="of the noise, the same for each photo (default: 0)")
+    add("--samples", type=_at_least(1), metavar="K", help="draw K restorations of each photo")
+    add("--uncertainty", action="store_true", help="write where they differ; draws 4 where --samples is not given")
+    add("--compare", action="store_true", help="write images of before and after side by side")
+    add("--describe", action="store_true", help="print the degradation that DA-CLIP recognises, where it is loaded")
+    add("--tile", type=_tile, metavar="SIDE", help="overlapping tiles of this side, auto or off")
+    add("--device", default="auto", help="cpu, cuda, cuda:N (default: the option file's, else a GPU if there is one)")
+    add("--overwrite", action="store_true", help="replace what is there")
+    arguments = parser.parse_args(argv)
+    only = [name for name in ("output", "samples", "uncertainty", "compare") if getattr(arguments, name)]
+    if "-" in arguments.photos and (len(arguments.photos) > 1 or only):
+        parser.error("-: goes from stdin to stdout alone" + (f", without --{only[0]}" if only else ""))
+    if "-" not in arguments.photos and arguments.output is None:
+        parser.error("-o FOLDER is missing: where the results go")
+    if arguments.uncertainty and arguments.samples == 1:
+        parser.error("--uncertainty: one sample has none, give --samples 2 or more")
+    return _run(_restore, arguments)
+
+
+def _at_least(low: int) -> Callable[[str], int]:
+    def number(text: str) -> int:
+        if not text.isdigit() or int(text) < low:
+            raise argparse.ArgumentTypeError(f"expected an integer of at least {low}, got {text!r}")
+        return int(text)
+
+    return number
+
+
+def _tile(text: str) -> int | str:
+    return text if text in ("auto", "off") else _at_least(64)(text)
+
+
+def _restore(arguments: argparse.Namespace) -> int:
+    options = options_for(option_file(arguments.opt))
+    if arguments.output is not None and arguments.output.exists() and not arguments.output.is_dir():
+        raise OptionsError(f"-o {arguments.output}: is a file, expected a folder")
+    from . import restore, session
+    from .api import restorer_of
+    from .data.images import ImageError
+    from .networks.checkpoints import find_file
+
+    restorer = restorer_of(options, arguments.device)
+    samples = arguments.samples or (4 if arguments.uncertainty else 1)
+    extras = {key: getattr(arguments, key) for key in ("uncertainty", "compare", "overwrite", "describe")}
+    wishes = restore.Wishes(arguments.nfe, arguments.algorithm, arguments.seed, samples, arguments.tile, **extras)
+    try:
+        restorer.plan(wishes.algorithm, wishes.nfe)  # for its errors
+    except ValueError as error:
+        raise OptionsError(str(error)) from error
+    try:
+        if arguments.photos == ["-"]:
+            restore.pipe(restorer, sys.stdin.buffer, sys.stdout.buffer, wishes)
+            return 0
+        weights = find_file(session.locate(options.path.pretrain_model_G or ""))
+        return restore.run(restorer, arguments.photos, arguments.output, wishes, weights).exit_code
+    except ImageError as error:
+        print(error, file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
 
 
 def option_file(path: Path) -> Path:

@@ -51,3 +51,9 @@ def contact_sheet(
                 sheet[top : top + cell, left : left + cell] = fit(image, cell)
             write(text, left + 2, top + cell + line - 5)
     return sheet
+
+
+def side_by_side(images: Sequence[Image]) -> Image:
+    """Images of equal height beside each other, as they are, with a white line between them."""
+    line = np.full((len(images[0]), _MARGIN, 3), 255, np.uint8)
+    return np.hstack([part for image in images for part in (line, image)][1:])

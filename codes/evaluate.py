@@ -46,11 +46,15 @@ class Task:
 
 @dataclass(frozen=True)
 class Restored:
-    """What a restorer returns: images (B, 3, H, W), the network calls it took, the tile side if any."""
+    """What a restorer returns: images (B, 3, H, W), the network calls it took, the tile side if any.
+
+    `states` are, on request, the images on the way: the start, and one after each step.
+    """
 
     images: Tensor
     nfe: int
     tile: int | None = None
+    states: tuple[Tensor, ...] = ()
 
 
 class Restorer(Protocol):

@@ -55,6 +55,7 @@ class ImageRestorer:
         plan: Plan,
         generators: Sequence[torch.Generator],
         callback: Callable[[StepInfo], None] | None = None,
+        return_trajectory: bool = False,
     ) -> Restored:
         """Restore (B, 3, H, W) images in [0, 1].
 
@@ -62,12 +63,15 @@ class ImageRestorer:
         last bits of the result.
         """
         if self.device.type == "cpu" and len(lq) > 1:
-            parts = [self(lq[i : i + 1], plan, generators[i : i + 1], callback) for i in range(len(lq))]
-            return Restored(torch.cat([part.images for part in parts]), parts[0].nfe, parts[0].tile)
-        tile = self._tile(lq)
+            parts = [
+                self(lq[i : i + 1], plan, generators[i : i + 1], callback, return_trajectory) for i in range(len(lq))
+            ]
+            states = tuple(torch.cat(step) for step in zip(*(part.states for part in parts), strict=True))
+            return Restored(torch.cat([part.images for part in parts]), parts[0].nfe, parts[0].tile, states)
+        tile = self.tile_for(lq)
         while True:
             try:
-                return self._restore(lq, plan, generators, callback, tile)
+                return self._restore(lq, plan, generators, callback, return_trajectory, tile)
             except torch.OutOfMemoryError:
                 smaller = max(min(lq.shape[-2:]) if tile is None else tile, SMALLEST_TILE) // 2
                 if smaller < SMALLEST_TILE:
@@ -82,10 +86,11 @@ class ImageRestorer:
         plan: Plan,
         generators: Sequence[torch.Generator],
         callback: Callable[[StepInfo], None] | None,
+        return_trajectory: bool,
         tile: int | None,
     ) -> Restored:
         # A second try after an out-of-memory error must draw the same noise again.
-        states = [generator.get_state() for generator in generators]
+        before = [generator.get_state() for generator in generators]
         try:
             network, mu = self.predictor(lq), lq
             if self.latent is not None:
@@ -94,12 +99,22 @@ class ImageRestorer:
             if tile is not None:
                 network = tiled(network, tile)
             output = sample(
-                network, self.sde, mu, plan, fit_target=self.fit_target, generator=generators, callback=callback
+                network,
+                self.sde,
+                mu,
+                plan,
+                fit_target=self.fit_target,
+                generator=generators,
+                callback=callback,
+                return_trajectory=return_trajectory,
             )
-            images = output.sample if self.latent is None else self.latent.decode(output.sample, skips)
-            return Restored(images.clamp(0, 1), output.nfe, tile)
+            images, states = output.sample, output.states
+            if self.latent is not None:
+                images = self.latent.decode(images, skips)
+                states = tuple(self.latent.decode(state, skips) for state in states)
+            return Restored(images.clamp(0, 1), output.nfe, tile, states)
         except torch.OutOfMemoryError:
-            for generator, state in zip(generators, states, strict=True):
+            for generator, state in zip(generators, before, strict=True):
                 generator.set_state(state)
             raise
 
@@ -118,7 +133,8 @@ class ImageRestorer:
             compile=self.compile,
         )
 
-    def _tile(self, lq: Tensor) -> int | None:
+    def tile_for(self, lq: Tensor) -> int | None:
+        """The side of the tiles that a batch is cut into, None if it is taken whole."""
         height, width = lq.shape[-2:]
         if self.latent is not None:
             return None  # the latent image is 8 times smaller

@@ -4,6 +4,7 @@ import json
 import logging
 import os
 import platform
+import re
 import subprocess
 import sys
 import time
@@ -37,6 +38,7 @@ from .networks import architecture
 from .networks.checkpoints import CheckpointError, Metadata, load_network, missing_file_message, published_sde
 from .networks.daclip import DaCLIP
 from .networks.latent import LatentUNet
+from .networks.unet import UNet
 from .restorer import ImageRestorer
 from .solvers import make_plan
 
@@ -64,6 +66,8 @@ def choose_device(name: str) -> torch.device:
     """`auto` is a GPU if there is one; a GPU that is not there is an error."""
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
+    if not re.fullmatch(r"cpu|cuda(:\d+)?", name):
+        raise OptionsError(f"device: expected one of auto, cpu, cuda, cuda:N, got {name!r}")
     if name.startswith("cuda"):
         if not torch.cuda.is_available():
             raise OptionsError(f"device: {name} was asked for, but this torch sees no GPU; use cpu or auto")
@@ -189,6 +193,8 @@ def load_restorer(options: Options, device: torch.device) -> ImageRestorer:
                 raise error_at(options.file, ("path", "daclip"), f"{path.daclip} is not DA-CLIP but {found}")
             check_context_dim(options, int(clip_metadata.architecture.setting["embed_dim"]))
             daclip = loaded.to(device)
+        elif isinstance(model, UNet) and (model.takes_text_context or model.takes_image_context):
+            raise error_at(options.file, ("path", "daclip"), f"missing, {metadata.architecture} takes its contexts")
         latent = None
         if path.pretrain_model_L is not None:
             first_stage, _ = load_network(locate(path.pretrain_model_L), "UNet", options.network_L.setting)

@@ -5,15 +5,24 @@ from pathlib import Path
 
 import torch
 
+from .evaluation import write_images, write_options, write_weights
+
 ROOT = Path(__file__).parent.parent
 
 
-def test_python_blocks_run():
+def test_python_blocks_run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_weights(tmp_path / "tiny.safetensors")
+    write_images(tmp_path, ("rainy",), images=1)
+    (tmp_path / "rainy" / "LQ" / "000.png").rename("rainy.png")
+    (tmp_path / "options").mkdir()
+    write_options(tmp_path, "test").rename(tmp_path / "options" / "test.yml")
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
     assert blocks
     names = {"network": lambda x, mu, t: torch.tanh(x - mu), "mu": torch.rand(2, 3, 8, 8)}
     for block in blocks:
         exec(block, names)
+    assert (tmp_path / "clean.png").is_file()
     assert names["out"].nfe == 8 and names["out"].sample.shape == (2, 3, 8, 8)
 
 

@@ -30,7 +30,7 @@ def test_package_imports_itself_relatively_and_edits_no_path(path):
 
 
 def test_solvers_know_nothing_of_images_networks_or_options_files():
-    allowed = {"codes.sde", "codes.prediction", "codes.tensors", "codes.choices"}
+    allowed = {"codes.sde", "codes.prediction", "codes.tensors", "codes.choices", "codes.defaults"}
     for path in (ROOT / "codes" / "solvers").glob("*.py"):
         for name in imported(path):
             assert name.split(".")[0] not in ("yaml", "cv2", "torchvision", "lpips", "open_clip"), (path, name)

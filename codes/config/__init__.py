@@ -2,7 +2,7 @@
 
 from .build import build_sde, build_solvers, check_against_checkpoint, check_context_dim
 from .errors import OptionsError
-from .loading import difference, load_options, resolved
+from .loading import difference, load_options, options_for, resolved
 from .reference import schema_markdown
 from .schema import DatasetOptions, Options, PairingRule
 
@@ -17,6 +17,7 @@ __all__ = [
     "check_context_dim",
     "difference",
     "load_options",
+    "options_for",
     "resolved",
     "schema_markdown",
 ]

@@ -11,8 +11,10 @@ from pydantic_core import ErrorDetails
 from . import rules
 from .errors import Keys, dotted, join, show
 from .kinds import ForTraining, Ignored, choices, describe, item_type, model_of
-from .reading import MOVED, Source, read
+from .reading import MOVED, Source, override, read
 from .schema import Kind, Options, Variant
+
+_WEIGHTS = (".safetensors", ".pth", ".pt")
 
 
 def load_options(path: Path, overrides: Sequence[str] = (), kind: Kind = "test") -> Options:
@@ -20,7 +22,21 @@ def load_options(path: Path, overrides: Sequence[str] = (), kind: Kind = "test")
 
     Raises OptionsError with a line for each problem, in the order of the file.
     """
-    source = read(Path(path), overrides)
+    return _checked(read(Path(path), overrides), kind)
+
+
+def options_for(path: Path, overrides: Sequence[str] = ()) -> Options:
+    """The options to restore images with: those of a file, or of weights, which leave all to their metadata."""
+    if path.suffix not in _WEIGHTS and not path.is_dir():
+        return load_options(path, overrides, "restore")
+    source = Source(path, {"path": {"pretrain_model_G": str(path)}}, {})
+    override(source, overrides)
+    return _checked(source, "restore")
+
+
+def _checked(source: Source, kind: Kind) -> Options:
+    if kind == "restore":
+        source.values["datasets"] = {}
     try:
         options = Options.model_validate(source.values)
     except ValidationError as error:

@@ -55,9 +55,14 @@ def read(path: Path, overrides: Sequence[str]) -> Source:
     source = _parse_file(path)
     for old, new in MOVED.items():
         _move(source, old, new)
-    for override in overrides:
-        _override(source, override)
+    override(source, overrides)
     return source
+
+
+def override(source: Source, overrides: Sequence[str]) -> None:
+    """Apply `a.b=value` overrides."""
+    for text in overrides:
+        _override(source, text)
 
 
 def _parse_file(path: Path) -> Source:

@@ -24,6 +24,8 @@ def problems(options: Options, kind: Kind) -> Iterator[tuple[Keys, str]]:
                 keys = (section, name) if section == "datasets" else ("sampler", section, name)
                 yield keys, "expected a name of letters, digits, '.', '_', '-' that starts with a letter or digit"
     yield from _networks(options)
+    if kind == "restore":
+        return
     if not options.datasets:
         yield ("datasets",), "names no dataset"
     elif kind == "test" and not options.test_sets:
@@ -93,6 +95,8 @@ def _dataset(options: Options, name: str, dataset: DatasetOptions, kind: Kind) -
 
 def without_effect(options: Options, kind: Kind) -> Iterator[tuple[Keys, str]]:
     """Options that were given and do nothing, as (key, reason)."""
+    if kind == "restore":
+        return
     yield from _marked(options, (), kind)
     sets = options.test_sets if kind == "test" else options.datasets
     for name, dataset in sets.items():

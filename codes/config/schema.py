@@ -12,6 +12,7 @@ from annotated_types import Ge, Gt, Le, Lt, MinLen
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, StringConstraints, model_validator
 from pydantic_core import PydanticCustomError
 
+from ..defaults import ALGORITHM, NFE
 from ..tasks import TASKS, TaskName
 from .kinds import (
     Count,
@@ -30,7 +31,8 @@ from .kinds import (
 )
 from .sweep import expand
 
-Kind = Literal["test", "train"]
+# What a file is read for. To restore images that are given otherwise, datasets do not matter.
+Kind = Literal["test", "train", "restore"]
 Algorithm = Literal["mrsampler", "mrsampler-pc", "posterior", "sde", "ode", "heun"]
 TimeSchedule = Literal[
     "auto", "linear-lambda", "linspace", "leading", "trailing", "karras-n", "karras-t", "sinh", "optimised"
@@ -75,7 +77,7 @@ class Section(BaseModel):
 
 class SDEOptions(Section):
     algorithm: Sweep[Algorithm] = Field(
-        "mrsampler-pc", description="the solver, see the README; `sampling_mode` is another name for it"
+        ALGORITHM, description="the solver, see the README; `sampling_mode` is another name for it"
     )
     max_sigma: Annotated[PositiveNumber | None, Unset("the checkpoint's, else 50")] = Field(
         None, description="stationary noise level; 1 or more is in 8-bit units (50 means 50/255)"
@@ -524,7 +526,7 @@ class Options(Section):
         """Evaluations where no number is given: the published files of the baselines mean T by that."""
         if self.sde.sample_T is not None and self.sde.sample_T != -1:
             return self.sde.sample_T
-        return 8 if algorithm in ("mrsampler", "mrsampler-pc") else self.sde.T or 100
+        return NFE if algorithm in ("mrsampler", "mrsampler-pc") else self.sde.T or 100
 
 
 def _given(section: SolverOptions) -> dict[str, Any]:

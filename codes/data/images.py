@@ -1,9 +1,8 @@
 """Reading and writing images: RGB in [0, 1] inside, files through OpenCV."""
 
 import os
-import struct
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
 
@@ -11,6 +10,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+
+from .metadata import NO_METADATA, FileMetadata, encode_tiff, from_blocks, orientation, tiff_metadata, upright
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".ppm", ".pgm", ".tif", ".tiff", ".webp")
 
@@ -33,10 +34,14 @@ class ImageError(Exception):
 
 @dataclass(frozen=True)
 class Picture:
-    """An image as read: `rgb` is (3, H, W) float32 in [0, 1]; `alpha` (H, W) uint8 where the file has transparency."""
+    """An image as read: `rgb` is (3, H, W) float32 in [0, 1]; `alpha` (H, W) uint8 where the file has transparency.
+
+    `metadata` are those for the image as it is here, upright and in RGB.
+    """
 
     rgb: Tensor
     alpha: NDArray[np.uint8] | None = None
+    metadata: FileMetadata = NO_METADATA
 
 
 def _opencv() -> ModuleType:
@@ -57,12 +62,15 @@ def read_picture(path: str | Path) -> Picture:
 
     Grey becomes RGB, palettes and CMYK are resolved, 16 bits are kept, the EXIF orientation is applied.
     """
-    path = Path(path)
+    return decode_picture(read_bytes(Path(path)), str(path))
+
+
+def read_bytes(path: Path) -> bytes:
+    """The content of a file, or ImageError with the reason."""
     try:
-        content = path.read_bytes()
+        return path.read_bytes()
     except OSError as error:
         raise ImageError(f"{path}: cannot be read: {error.strerror or error}") from error
-    return decode_picture(content, str(path))
 
 
 def decode_picture(content: bytes, name: str) -> Picture:
@@ -85,9 +93,9 @@ def decode_picture(content: bytes, name: str) -> Picture:
         raise ImageError(f"{name}: pixels of type {array.dtype} are not supported, save it with 8 or 16 bits")
     if array.ndim == 2:
         array = array[..., None]
+    metadata = tiff_metadata(content) if kind == "TIFF" else from_blocks(types, blocks)
     if kind != "TIFF":  # there OpenCV has applied it
-        exif = next((bytes(block) for type_, block in zip(types, blocks) if type_ == cv2.IMAGE_METADATA_EXIF), b"")
-        array = _oriented(array, _orientation(exif))
+        array = _oriented(array, orientation(metadata.exif))
     alpha = array[..., 3] if array.shape[2] == 4 else None
     top = np.iinfo(array.dtype).max
     if alpha is not None and (alpha == top).all():
@@ -99,23 +107,18 @@ def decode_picture(content: bytes, name: str) -> Picture:
     rgb = torch.from_numpy(np.ascontiguousarray(colours.transpose(2, 0, 1)).astype(np.float32) / top)
     if alpha is not None and alpha.dtype == np.uint16:
         alpha = (alpha // 257).astype(np.uint8)
-    return Picture(rgb, None if alpha is None else np.ascontiguousarray(alpha))
+    metadata = replace(metadata, exif=upright(metadata.exif))
+    return Picture(rgb, None if alpha is None else np.ascontiguousarray(alpha), metadata)
 
 
-def _orientation(exif: bytes) -> int:
-    """The orientation tag (0x0112) of an EXIF block; 1, upright, where there is none."""
-    order = {b"II": "<", b"MM": ">"}.get(exif[:2])
-    if order is None or len(exif) < 10:
-        return 1
-    (start,) = struct.unpack_from(order + "I", exif, 4)
-    if start + 2 > len(exif):
-        return 1
-    (count,) = struct.unpack_from(order + "H", exif, start)
-    for entry in range(start + 2, min(start + 2 + 12 * count, len(exif) - 11), 12):
-        tag, _, _, value = struct.unpack_from(order + "HHIH", exif, entry)
-        if tag == 0x0112:
-            return int(value)
-    return 1
+def suffix_of(content: bytes) -> str:
+    """The usual suffix of the format that a file's content has; .png where it is not known.
+
+    >>> suffix_of(b"\\xff\\xd8\\xff\\xe0"), suffix_of(b"hello")
+    ('.jpg', '.png')
+    """
+    kind = next((kind for magic, kind in _MAGIC.items() if content.startswith(magic)), "PNG")
+    return {"JPEG": ".jpg", "TIFF": ".tif"}.get(kind, f".{kind.lower()}")
 
 
 def _oriented(array: NDArray[np.generic], orientation: int) -> NDArray[np.generic]:
@@ -140,11 +143,21 @@ def from_uint8(image: NDArray[np.uint8]) -> Tensor:
     return torch.from_numpy(np.ascontiguousarray(image.transpose(2, 0, 1)).astype(np.float32) / 255)
 
 
-def encode_image(image: NDArray[np.uint8], suffix: str, alpha: NDArray[np.uint8] | None = None) -> bytes:
-    """An 8-bit RGB image as the bytes of a file."""
+def encode_image(
+    image: NDArray[np.uint8],
+    suffix: str,
+    alpha: NDArray[np.uint8] | None = None,
+    metadata: FileMetadata | None = None,
+) -> bytes:
+    """An 8-bit RGB image as the bytes of a file, with the metadata that its format can have."""
     cv2 = _opencv()
-    if alpha is not None and suffix.lower() in (".jpg", ".jpeg", ".ppm", ".bmp"):
+    if alpha is not None and suffix.lower() in (".jpg", ".jpeg", ".ppm", ".pgm", ".bmp"):
         raise ImageError(f"{suffix}: this format has no transparency, use .png or .webp")
+    metadata = metadata or NO_METADATA
+    if suffix.lower() in (".tif", ".tiff") and metadata != NO_METADATA and alpha is None:
+        return encode_tiff(image, metadata)
+    if suffix.lower() == ".pgm":
+        image = cv2.cvtColor(image, cv2.COLOR_RGB2GRAY)[..., None]
     channels = [image[..., ::-1]] if alpha is None else [image[..., ::-1], alpha[..., None]]
     # Level 1 is three times faster than the default and only a few per cent larger.
     options = {
@@ -155,7 +168,10 @@ def encode_image(image: NDArray[np.uint8], suffix: str, alpha: NDArray[np.uint8]
     }
     if suffix.lower() not in SUFFIXES:
         raise ImageError(f"{suffix!r}: unknown image format (choices: {', '.join(SUFFIXES)})")
-    done, buffer = cv2.imencode(suffix.lower(), np.concatenate(channels, axis=2), options.get(suffix.lower(), []))
+    types, blocks = metadata.blocks()
+    done, buffer = cv2.imencodeWithMetadata(
+        suffix.lower(), np.concatenate(channels, axis=2), types, blocks, options.get(suffix.lower(), [])
+    )
     if not done:
         raise ImageError(f"{suffix}: OpenCV cannot encode this image")
     return bytes(buffer)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ..choices import check_choice
+from ..defaults import NFE
 from ..prediction import PREDICTIONS
 from .plan import Threshold
 
@@ -55,7 +56,7 @@ class Solver:
     """
 
     algorithm: Algorithm
-    num_sample_steps: int = 8
+    num_sample_steps: int = NFE
     solver_type: Literal["sde", "ode"] | None = None
     parameterization: Literal["data", "noise"] = "data"
     order: int | None = None

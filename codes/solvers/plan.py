@@ -9,6 +9,7 @@ algorithms of the paper are rows of this form; `sample` runs any of them.
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 
 from torch import Tensor
 
@@ -92,7 +93,7 @@ class Plan:
         """The times at which the network is evaluated."""
         return tuple(step.point.t for step in self.steps)
 
-    @property
+    @cached_property
     def depth(self) -> int:
         """How many predictions must be kept."""
         rows = [row for step in self.steps for row in (step.advance, step.correct) if row is not None]

@@ -1,0 +1,352 @@
+"""MR Sampler for diffusers: a scheduler, and a pipeline that saves and loads it with its network.
+
+    from codes.scheduler import MeanRevertingPipeline
+
+    pipeline = MeanRevertingPipeline.from_checkpoint("model.safetensors")
+    restored = pipeline(image, num_inference_steps=8, generator=torch.Generator().manual_seed(0)).images[0]
+    pipeline.save_pretrained("my-model")  # and MeanRevertingPipeline.from_pretrained("my-model")
+
+Needs diffusers (`pip install -e '.[diffusers]'`). The scheduler makes the steps of the same plan with the same
+function as `sample(...)`, one evaluation per entry of `timesteps`: both give the same bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from . import defaults
+from .api import as_image
+from .data.images import to_uint8
+from .networks import architecture, build
+from .networks.checkpoints import load_network, published_sde
+from .networks.model import predictor
+from .prediction import convert
+from .sde import MeanRevertingSDE
+from .solvers import Plan, Solver, make_plan
+from .solvers.sample import State, advance, noise_source
+from .torchvision_compat import ensure_torchvision
+
+ensure_torchvision()  # which diffusers imports
+try:
+    from diffusers import ConfigMixin, DiffusionPipeline, ModelMixin, SchedulerMixin
+    from diffusers.configuration_utils import register_to_config
+    from diffusers.pipelines.pipeline_utils import ImagePipelineOutput
+    from diffusers.utils import BaseOutput
+except ImportError as error:
+    raise ImportError("codes.scheduler needs diffusers: pip install -e '.[diffusers]'") from error
+
+Generators = torch.Generator | Sequence[torch.Generator]
+_SOLVER_OPTIONS = tuple(field.name for field in fields(Solver) if field.name not in ("algorithm", "num_sample_steps"))
+
+
+@dataclass
+class MRSamplerOutput(BaseOutput):  # type: ignore[misc]
+    """What `step` gives: the next state, and the clean image as it looks from here."""
+
+    prev_sample: Tensor
+    pred_original_sample: Tensor | None = None
+
+
+class MRSamplerScheduler(SchedulerMixin, ConfigMixin):  # type: ignore[misc]
+    """All solvers of this project as a diffusers scheduler.
+
+    The arguments are those of `MeanRevertingSDE` (with T under diffusers' name, `num_train_timesteps`) and of `Solver`.
+    `timesteps` has an entry for each network evaluation; Heun's method evaluates twice at a time, so that times repeat
+    as in diffusers' own.
+
+    >>> scheduler = MRSamplerScheduler(algorithm="posterior", fit_target="data")
+    >>> scheduler.set_timesteps(4)
+    >>> mu = torch.zeros(1, 3, 8, 8)  # the degraded image
+    >>> x = scheduler.start(mu, torch.Generator().manual_seed(0))
+    >>> for t in scheduler.timesteps:
+    ...     prediction = mu + 0.25  # a network that always answers a grey image
+    ...     x = scheduler.step(prediction, t, x, mu, generator=torch.Generator().manual_seed(1)).prev_sample
+    >>> bool((x - 0.25).abs().max() < 0.1)
+    True
+    """
+
+    order = 1
+
+    @register_to_config  # type: ignore[untyped-decorator]
+    def __init__(
+        self,
+        num_train_timesteps: int = 100,
+        max_sigma: float = 50.0,
+        schedule: str = "cosine",
+        eps: float = 0.005,
+        convention: str = "daclip",
+        thetas: Sequence[float] | None = None,
+        algorithm: str = defaults.ALGORITHM,
+        fit_target: str = "noise",
+        solver_type: str | None = None,
+        parameterization: str = "data",
+        order: int | None = None,
+        lambda_min: float | None = None,
+        time_schedule: str | Sequence[float] | None = None,
+        timestep_offset: float = 0.0,
+        rho: float = 7.0,
+        thresholding: bool = False,
+        threshold_ratio: float = 0.995,
+        threshold_max: float = 1.5,
+        denoise_last: bool = False,
+        predictor: int | None = None,
+        corrector: int | None = None,
+        gate: float | None = None,
+        tau: float | None = None,
+        clamp: bool | Sequence[float] | None = None,
+        last_order: int | None = None,
+        mode: str = "sample",
+        compat: str | None = None,
+    ) -> None:
+        self.set_timesteps()
+
+    @property
+    def sde(self) -> MeanRevertingSDE:
+        """The schedule of the configuration."""
+        config = self.config
+        return MeanRevertingSDE(
+            config.max_sigma,
+            config.num_train_timesteps,
+            config.schedule,
+            config.eps,
+            config.convention,
+            None if config.thetas is None else tuple(config.thetas),
+        )
+
+    def solver_for(self, nfe: int) -> Solver:
+        """The solver of the configuration with a number of evaluations; JSON knows lists only, where it has tuples."""
+        options = {name: self.config[name] for name in _SOLVER_OPTIONS}
+        given: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value for name, value in options.items()
+        }
+        return Solver(self.config.algorithm, nfe, **given)
+
+    # ---- diffusers' interface
+
+    def set_timesteps(self, num_inference_steps: int | None = None, device: str | torch.device | None = None) -> None:
+        """Plan `num_inference_steps` network evaluations; by default as many as the configuration has times, else 8.
+
+        `timesteps` are in float64, so that the network sees the times that `sample(...)` gives it.
+        """
+        if num_inference_steps is None:
+            num_inference_steps = self._default_nfe()
+        self.plan: Plan = make_plan(self.sde, self.solver_for(num_inference_steps))
+        self.num_inference_steps = self.plan.nfe
+        exact = torch.float32 if device is not None and torch.device(device).type == "mps" else torch.float64
+        self.timesteps = torch.tensor(self.plan.times, dtype=exact, device=device)
+        self._step_index: int | None = None
+        self._begin_index: int | None = None
+        self._state: State | None = None
+
+    @property
+    def init_noise_sigma(self) -> float:
+        """Standard deviation of the start state around mu."""
+        return self.plan.start_sigma
+
+    @property
+    def step_index(self) -> int | None:
+        """Which evaluation is next; None before the first."""
+        return self._step_index
+
+    @property
+    def begin_index(self) -> int | None:
+        """Where the first step is, if it was set."""
+        return self._begin_index
+
+    def set_begin_index(self, begin_index: int = 0) -> None:
+        """Start at this entry of `timesteps`."""
+        self._begin_index = begin_index
+
+    def scale_model_input(self, sample: Tensor, timestep: float | Tensor | None = None) -> Tensor:
+        """The state as the network takes it: as it is."""
+        return sample
+
+    def start(self, mu: Tensor, generator: Generators | None = None) -> Tensor:
+        """The state to start from: mu plus noise, in float32 or better."""
+        mean = mu.to(torch.promote_types(mu.dtype, torch.float32))
+        return mean + self.plan.start_sigma * _noise(mean, generator)()
+
+    def step(
+        self,
+        model_output: Tensor,
+        timestep: float | Tensor,
+        sample: Tensor,
+        mu: Tensor,
+        generator: Generators | None = None,
+        return_dict: bool = True,
+    ) -> MRSamplerOutput | tuple[Tensor, ...]:
+        """One step from the state `sample`, given what the network predicts there.
+
+        mu          the degraded images
+        generator   one for the batch, or one per image; torch's global one by default
+
+        The next state is in float32 or better, also where the network is in half precision.
+        """
+        if self._step_index is None:
+            self._step_index = self._first_index(timestep)
+        index = self._step_index
+        if index >= len(self.plan.steps):
+            raise ValueError(f"all {len(self.plan.steps)} steps are made: call set_timesteps before the next run")
+        dtype = torch.promote_types(sample.dtype, torch.float32)
+        x, mean, y = (tensor.to(dtype) for tensor in (sample, mu, model_output))
+        remembered = self._state or State(x, before=x)
+        state = State(x, remembered.history, remembered.before, remembered.z)
+        self._state = advance(self.plan, index, state, y, mean, self.config.fit_target, _noise(mean, generator))
+        self._step_index = index + 1
+        if not return_dict:
+            return (self._state.x,)
+        plan = self.plan
+        clean = convert(
+            self._state.history[0],
+            x,
+            mean,
+            plan.steps[index].point,
+            source=plan.parameterization,
+            target="data",
+            sigma_inf=plan.sde.sigma_inf,
+        )
+        return MRSamplerOutput(prev_sample=self._state.x, pred_original_sample=clean)
+
+    def add_noise(self, original_samples: Tensor, noise: Tensor, timesteps: Tensor, mu: Tensor) -> Tensor:
+        """The forward process: clean images at some times, on the way to the degraded images mu."""
+        times = timesteps.reshape(-1).expand(len(original_samples))
+        return self.sde.marginal(original_samples, mu, times, noise)
+
+    def __len__(self) -> int:
+        return int(self.config.num_train_timesteps)
+
+    # ---- inside
+
+    def _default_nfe(self) -> int:
+        times = self.config.time_schedule
+        if times is not None and not isinstance(times, str):
+            return len(times) - 1
+        return 4 if times == "optimised" else defaults.NFE  # that grid is known for 2, 3 and 4 steps
+
+    def _first_index(self, timestep: float | Tensor) -> int:
+        if self._begin_index is not None:
+            index = self._begin_index
+        else:
+            gaps = (self.timesteps.cpu().double() - float(timestep)).abs()
+            # A time that repeats is where one step of Heun's ends and the next begins: the run starts with the latter.
+            index = len(gaps) - 1 - int(gaps.flip(0).argmin())
+            if gaps[index] > 1e-3:
+                raise ValueError(f"timestep {float(timestep):g} is none of {[round(t, 3) for t in self.plan.times]}")
+        for later, step in enumerate(self.plan.steps[index:], 1):
+            rows = [row for row in (step.advance, step.correct) if row is not None]
+            if index and (max(len(row.c) for row in rows) > later or (step.correct is not None and later == 1)):
+                raise ValueError(
+                    f"this solver remembers earlier steps, a run cannot start at timestep {self.plan.times[index]:g}; "
+                    "use lambda_min to start later, or a first-order algorithm"
+                )
+        return index
+
+
+def _noise(like: Tensor, generator: Generators | None) -> Callable[[], Tensor]:
+    if generator is None:
+        return lambda: torch.randn(like.shape, dtype=like.dtype, device=like.device)
+    return noise_source(like, generator, None)
+
+
+class RestorationNetwork(ModelMixin, ConfigMixin):  # type: ignore[misc]
+    """A network of this project as a diffusers model: chosen as in option files, saved with its configuration."""
+
+    @register_to_config  # type: ignore[untyped-decorator]
+    def __init__(self, which_model_G: str, setting: dict[str, Any], variant: str | None = None) -> None:
+        super().__init__()
+        self.network = build(architecture(which_model_G, setting, variant))
+
+    @classmethod
+    def from_pretrained(cls, *arguments: Any, **options: Any) -> Any:
+        """Load what `save_pretrained` wrote; all arguments are diffusers'."""
+        loaded = super().from_pretrained(*arguments, **options)
+        if not isinstance(loaded, cls):
+            return loaded
+        # diffusers puts the file's tensors in place of ours and so loses their layout, which is faster; copy them.
+        config = {name: value for name, value in loaded.config.items() if not name.startswith("_")}
+        network = cls(**config).to(loaded.device, loaded.dtype)
+        network.load_state_dict(loaded.state_dict())
+        return network.eval()
+
+    def forward(self, x: Tensor, mu: Tensor, t: float | Tensor, **contexts: Tensor | None) -> Tensor:
+        """The prediction for the states x with the degraded images mu at the time t."""
+        return predictor(self.network, **contexts)(x, mu, float(t))  # type: ignore[arg-type]
+
+
+class MeanRevertingPipeline(DiffusionPipeline):  # type: ignore[misc]
+    """Restores images with a network and a scheduler; `save_pretrained` and `from_pretrained` keep both."""
+
+    def __init__(self, network: RestorationNetwork, scheduler: MRSamplerScheduler) -> None:
+        super().__init__()
+        self.register_modules(network=network, scheduler=scheduler)
+
+    @classmethod
+    def from_checkpoint(cls, path: str | Path, **scheduler_options: Any) -> MeanRevertingPipeline:
+        """The pipeline of a weight file that tells its network; options of the scheduler go before what it says."""
+        loaded, metadata = load_network(path)
+        choice = metadata.architecture
+        network = RestorationNetwork(choice.which_model_G, dict(choice.setting), choice.variant)
+        network.network.load_state_dict(loaded.state_dict())
+        told: dict[str, Any] = {"fit_target": metadata.fit_target or "noise"}
+        sde = metadata.sde or published_sde(choice)
+        if sde is not None:
+            names = ("max_sigma", "schedule", "eps", "convention")
+            told |= {"num_train_timesteps": sde.T} | {name: getattr(sde, name) for name in names}
+        return cls(network.eval(), MRSamplerScheduler(**(told | scheduler_options)))
+
+    @torch.no_grad()
+    def __call__(
+        self,
+        image: Any,
+        num_inference_steps: int = defaults.NFE,
+        generator: Generators | None = None,
+        text_context: Tensor | None = None,
+        image_context: Tensor | None = None,
+        output_type: str = "pil",
+        return_dict: bool = True,
+        callback_on_step_end: Callable[[MeanRevertingPipeline, int, Tensor, dict[str, Tensor]], Any] | None = None,
+    ) -> ImagePipelineOutput | tuple[Any]:
+        """Restore a degraded image, or several of one size.
+
+        image          a tensor (3, H, W) or (B, 3, H, W) in [0, 1], an array, a PIL image, or a list of them
+        generator      one for the batch, or one per image: then a batch gives the same images as one by one
+        text_context, image_context   (B, context_dim), for networks that take DA-CLIP's features
+        output_type    'pil', 'np' (B, H, W, 3) in [0, 1], or 'pt' (B, 3, H, W)
+        callback_on_step_end   called with (pipeline, step, timestep, {"x": state}) after each evaluation
+        """
+        mu = _batch(image).to(self.network.device, self.network.dtype)
+        predict = predictor(self.network.network, text_context=text_context, image_context=image_context)
+        self.scheduler.set_timesteps(num_inference_steps, self.network.device)
+        x = self.scheduler.start(mu, generator)
+        for i, t in enumerate(self.progress_bar(self.scheduler.timesteps)):
+            y = predict(x.to(mu.dtype), mu, float(t))
+            (x,) = self.scheduler.step(y, t, x, mu, generator, return_dict=False)
+            if callback_on_step_end is not None:
+                callback_on_step_end(self, i, t, {"x": x})
+        images = _as_type(x.clamp(0, 1), output_type)
+        return ImagePipelineOutput(images=images) if return_dict else (images,)
+
+
+def _batch(image: Any) -> Tensor:
+    if isinstance(image, Tensor) and image.ndim == 4:
+        return image
+    return torch.stack([as_image(one) for one in (image if isinstance(image, list | tuple) else [image])])
+
+
+def _as_type(images: Tensor, output_type: str) -> Any:
+    if output_type == "pt":
+        return images
+    if output_type == "np":
+        return np.ascontiguousarray(images.cpu().float().permute(0, 2, 3, 1).numpy())
+    if output_type != "pil":
+        raise ValueError(f"output_type: expected pil, np or pt, got {output_type!r}")
+    from PIL import Image
+
+    return [Image.fromarray(to_uint8(one)) for one in images]

@@ -114,7 +114,7 @@ def save(figure: "Canvas", stem: Path, *, dpi: int = 150, palette: str | None = 
         ours = [[int(color[i : i + 2], 16) for i in (1, 3, 5)] for color in _COLORS]
         median = picture.quantize(256 - len(ours), Pillow.Quantize.MEDIANCUT).getpalette()
         colors = np.array(median).reshape(-1, 3)[: 256 - len(ours)]
-        colors[colors.sum(axis=1).argmax()] = 255  # paper stays white
+        colors[(colors > 240).all(axis=1)] = 255  # paper stays white
         adapted = Pillow.new("P", (1, 1))
         adapted.putpalette(np.concatenate([colors, ours]).ravel().tolist())
         picture = picture.quantize(palette=adapted, dither=Pillow.Dither.FLOYDSTEINBERG)

@@ -350,6 +350,33 @@ def test_study_names_the_best_setting_and_compares_it():
     assert float(row["lpips"]) == pytest.approx(0.505) and row["images"] == "4" and row["fid"] == "10.0"
 
 
+def test_study_measures_what_it_renders(world, capsys):
+    """From weights and images to the tables, and nothing twice."""
+    from codes.metrics import MissingWeights, find_weights
+
+    try:
+        find_weights("lpips")
+    except MissingWeights:
+        pytest.skip("no LPIPS weights")
+    options = write_options(world, "study")
+    out = world / "study"
+    arguments = ["-opt", str(options), "--model", str(world / "tiny.safetensors"), "--nfe", "5", "--keep", "1"]
+    arguments += ["--images", "2", "--size", "32", "--no-fid", "-o", str(out)]
+    assert script("study").main([*arguments, "--dry-run"]) == 0
+    assert "tiny: 2 images, " in capsys.readouterr().out and not read_records(out / "tiny")
+    assert script("study").main(arguments) == 0
+    assert "- NFE 5: the best setting (" in capsys.readouterr().out
+    records = read_records(out / "tiny")
+    found = study.read(out)
+    assert 2 * len(found.candidates()) == len(records) and replace(PAPER, nfe=5) in found.candidates()
+    text = (out / "study.md").read_text()
+    assert f"{found.mean(found.best(5), 'lpips'):.4f}" in text and "2 images of each task, 32 pixels" in text
+    assert script("study").main(["--render-only", "-o", str(out)]) == 0
+    assert (out / "study.md").read_text() == text and read_records(out / "tiny") == records
+    assert script("study").main(["--render-only", "-o", str(world / "none")]) == 2
+    assert f"{world / 'none'}: no such folder" in capsys.readouterr().err
+
+
 def test_study_is_rendered_from_records_alone(tmp_path):
     import subprocess
     import sys

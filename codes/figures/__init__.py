@@ -36,7 +36,7 @@ FIGURES = {
         "Sampling trajectories",
         "States of one restoration from a common start, projected on the plane of their largest variance (left), and "
         "some of them as images (right). The number of evaluations is in brackets. With the published strides "
-        "posterior sampling and Euler stop on the way at few evaluations; at 100 posterior sampling arrives. The plane "
+        "posterior sampling and Euler stop on the way at few evaluations; at 100 the way is made to its end. The plane "
         "leaves out most directions of the noise: closeness in it is necessary for closeness to the clean image, not "
         "sufficient.",
         trajectories.draw,
@@ -47,8 +47,8 @@ FIGURES = {
         "and what the runs end in (below). It shows the paper's observation: noise prediction with the SDE scores low "
         "and collapses at few evaluations, data prediction scores high. It does not show the cause, and it is not a "
         "test of stability: the same data predictions counted relative to mu (dotted, hollow) score differently while "
-        "every sample stays the same, and noise prediction with the ODE scores low as well and does not collapse. The "
-        "collapse is a linear instability of the scheme: see the figure on stability.",
+        "every sample stays the same, and noise prediction with the ODE drops too at few evaluations and does not "
+        "collapse. The collapse is a linear instability of the scheme: see the figure on stability.",
         convergence.draw,
     ),
     "comparison": Figure(

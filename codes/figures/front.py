@@ -36,9 +36,9 @@ def draw(
         shown = sorted(sign * score for score in scores.values())
         middle = [sign * scores[c] for c in best]
         margin = 0.15 * (max(middle) - min(middle)) or 0.05 * abs(middle[0])
-        low, high = shown[len(shown) // 4], shown[(3 * len(shown)) // 4]
-        axis.set_ylim(max(shown[0], min(low, min(middle)) - margin), min(shown[-1], max(high, max(middle)) + margin))
-        axis.margins(y=0.05)
+        quarter, three = shown[len(shown) // 4], shown[3 * len(shown) // 4]
+        low, high = max(shown[0], min(quarter, *middle) - margin), min(shown[-1], max(three, *middle) + margin)
+        axis.set_ylim(low - 0.04 * (high - low), high + 0.04 * (high - low))
         whole_numbers(axis, sorted({c.nfe for c in scores}))
         axis.set(xlabel="network evaluations (NFE)", ylabel=label)
         if seconds_per_evaluation:

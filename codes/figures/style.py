@@ -101,6 +101,7 @@ def save(figure: "Canvas", stem: Path, *, dpi: int = 150, palette: str | None = 
     """
     from PIL import Image as Pillow
 
+    settle(figure)
     stem.parent.mkdir(parents=True, exist_ok=True)
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", dpi=dpi, metadata={"Software": None})
@@ -113,7 +114,7 @@ def save(figure: "Canvas", stem: Path, *, dpi: int = 150, palette: str | None = 
         ours = [[int(color[i : i + 2], 16) for i in (1, 3, 5)] for color in _COLORS]
         median = picture.quantize(256 - len(ours), Pillow.Quantize.MEDIANCUT).getpalette()
         colors = np.array(median).reshape(-1, 3)[: 256 - len(ours)]
-        colors[colors.sum(axis=1).argmax()] = 255  # paper stays white
+        colors[(colors > 240).all(axis=1)] = 255  # paper stays white
         adapted = Pillow.new("P", (1, 1))
         adapted.putpalette(np.concatenate([colors, ours]).ravel().tolist())
         picture = picture.quantize(palette=adapted, dither=Pillow.Dither.FLOYDSTEINBERG)
@@ -124,6 +125,19 @@ def save(figure: "Canvas", stem: Path, *, dpi: int = 150, palette: str | None = 
     drawing = _GEOMETRY.sub(lambda match: _LONG.sub(rb"\1", match[0]), buffer.getvalue())
     svg.write_bytes(_PICTURE.sub(_as_jpeg, drawing))
     return png, svg
+
+
+def settle(figure: "Canvas") -> None:
+    """Lay out the figure once, and round where its panels are.
+
+    The solver of the layout gives results that differ in their last digits from call to call, which would change a few
+    pixels, and with them the whole palette.
+    """
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")
+    for axis in figure.axes:
+        left, bottom, width, height = (round(float(value), 4) for value in axis.get_position(original=True).bounds)
+        axis.set_position((left, bottom, width, height))
 
 
 def frequent_colors(pixels: Image, number: int = 256) -> tuple[Image, Image]:

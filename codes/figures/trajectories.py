@@ -51,8 +51,8 @@ def draw(trajectories: Sequence[Trajectory], lq: Image, gt: Image, stem: Path, s
     lines = lines_of([run.method for run in trajectories])
     rows = len(trajectories)
     with canvas(10.5, max(4.2, 1.08 * rows + 0.3)) as figure:
-        left, right = figure.subfigures(1, 2, squeeze=False, width_ratios=(0.92, 1))[0]
-        axis = left.subplots()
+        grid = figure.add_gridspec(rows, shown + 2, width_ratios=[0.95 * (shown + 1), *[1] * (shown + 1)])
+        axis = figure.add_subplot(grid[:, 0])
         for run, states in zip(trajectories, flat, strict=True):
             path = project(states, plane)
             many = len(path) > 30
@@ -69,8 +69,8 @@ def draw(trajectories: Sequence[Trajectory], lq: Image, gt: Image, stem: Path, s
         axis.annotate("clean", mark, (8, 6), textcoords="offset points", fontweight="bold")
         axis.set(xlabel="first principal component", ylabel="second principal component")
         axis.set_title(f"the plane shows {100 * share:.0f} % of the variance; NFE in brackets", loc="left")
-        left.legend(loc="outside lower center", ncols=2)
-        cells = right.subplots(rows, shown + 1, squeeze=False)
+        axis.legend(loc="upper center", bbox_to_anchor=(0.5, -0.09), ncols=2)
+        cells = np.array([[figure.add_subplot(grid[i, j + 1]) for j in range(shown + 1)] for i in range(rows)])
         for row, run in zip(cells, trajectories, strict=True):
             steps = np.linspace(0, len(run.states) - 1, shown).round().astype(int)
             for cell, step in zip(row, steps, strict=False):

@@ -151,6 +151,8 @@ def test_examples_are_one_of_each_task_and_always_the_same(tmp_path):
         (("mrsampler-pc", 0), "from 1 to 100"),
         (("mrsampler-pc", 2.5), "whole number"),
         (("mrsampler-pc", float("nan")), "whole number"),
+        (("mrsampler-pc", float("inf")), "whole number"),
+        (("mrsampler-pc", True), "whole number"),
         (("mrsampler-pc", "8"), "whole number"),
         (("mrsampler-pc", {"path": "/etc/passwd"}), "whole number"),
         (("mrsampler-pc", 8, -1), "seed: from 0"),
@@ -355,6 +357,14 @@ def test_requests_that_name_other_files_are_refused(tmp_path):
     ):
         with pytest.raises(gate.Refused):
             gate.check_json(body, tmp_path)
+
+
+def test_pages_of_other_servers_are_not_answered():
+    gate.check_origin("", "127.0.0.1:7860")
+    gate.check_origin("http://127.0.0.1:7860", "127.0.0.1:7860")
+    for origin in ("http://evil.example", "null", "http://127.0.0.1:8000"):
+        with pytest.raises(gate.Refused):
+            gate.check_origin(origin, "127.0.0.1:7860")
 
 
 def test_only_own_names_are_answered_to():

@@ -70,6 +70,7 @@ class Gate:
         try:
             check_route(scope["method"], scope["path"], self.folder)
             check_host(_header(scope, b"host"), self.hosts)
+            check_origin(_header(scope, b"origin"), _header(scope, b"host"))
             if scope["method"] == "POST":
                 receive = await self._checked_body(scope, receive)
         except Refused as error:
@@ -126,6 +127,12 @@ def check_host(host: str, allowed: tuple[str, ...] | None) -> None:
     name = re.sub(r":\d+$", "", host).strip("[]").lower()
     if allowed is not None and name not in allowed:
         raise Refused(421, f"this server does not answer to the name {name[:80]!r}")
+
+
+def check_origin(origin: str, host: str) -> None:
+    """Raise Refused if the page of another server makes the request."""
+    if origin and origin.partition("://")[2].lower() != host.lower():
+        raise Refused(403, "requests of other pages are not answered")
 
 
 def check_json(body: bytes, folder: Path) -> None:

@@ -16,6 +16,7 @@ COMPUTE: dict[str, Any] = {"concurrency_limit": 1, "concurrency_id": "compute"} 
 # Values come as they were sent: they are checked here, not by the widgets, and images are decoded by our own code.
 RAW: dict[str, Any] = {"preprocess": False, "api_visibility": "private", "show_progress": "hidden"}
 REFERENCE = "Clean reference, to measure against"
+FULL = "This could not be started: too many restorations are waiting. Please try again later."
 QUEUED = "Waiting: another restoration is running."
 
 _SOLVER_TEXTS = {
@@ -249,6 +250,10 @@ def _wire(
         service.jobs.stop(_user(request, run))
         return _running(False, run, cancel) | {status: render.message(CANCELLED, "info")}
 
+    def fail() -> dict[Any, Any]:
+        return _running(False, run, cancel) | {status: render.message(FULL)}
+
     waiting = run.click(wait, None, [run, cancel, status], queue=False, **RAW)
     working = waiting.then(work, inputs, outputs, **RAW, **COMPUTE)
+    working.failure(fail, None, [run, cancel, status], queue=False, **RAW)
     cancel.click(stop, None, [run, cancel, status], cancels=[working], queue=False, **RAW)

@@ -142,16 +142,7 @@ class Service:
             if not isinstance(solvers, list) or not isinstance(nfes, list):
                 raise WorkError("choose at least one solver and one number of evaluations")
             picture, clean = self._pictures(image, reference)
-            work = partial(
-                compare,
-                self.restorer,
-                picture,
-                clean,
-                solvers,
-                nfes,
-                seed if isinstance(seed, int) else -1,
-                self.scorer,
-            )
+            work = partial(compare, self.restorer, picture, clean, solvers, nfes, seed, self.scorer)  # type: ignore[arg-type]
             cells, latest = -1, None
             for latest in self._steps(work, user):
                 status = render.progress(latest.done, latest.total, latest.text)

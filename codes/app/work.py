@@ -1,6 +1,7 @@
 """What the page computes, without widgets: one restoration or a comparison, step by step, until it is stopped."""
 
 import logging
+import math
 import queue
 import threading
 import time
@@ -67,11 +68,12 @@ class Choice:
 
 def _whole(name: str, value: object, low: int, high: int) -> int:
     label = {"nfe": "evaluations (NFE)"}.get(name, name)
-    if isinstance(value, bool) or not isinstance(value, int | float) or value != value or value != int(value):
+    number = value if isinstance(value, int | float) and not isinstance(value, bool) else math.nan
+    if math.isinf(number) or math.isnan(number) or number != int(number):
         raise WorkError(f"{label}: a whole number from {low} to {high} is needed, got {str(value)[:40]!r}")
-    if not low <= value <= high:
-        raise WorkError(f"{label}: from {low} to {high}, got {str(int(value))[:40]}")
-    return int(value)
+    if not low <= number <= high:
+        raise WorkError(f"{label}: from {low} to {high}, got {str(int(number))[:40]}")
+    return int(number)
 
 
 def default_choice(restorer: PhotoRestorer) -> Choice:

@@ -5,11 +5,14 @@ monitoring. They are closed here, whatever its version makes of them.
 """
 
 import json
+import logging
 import re
 from collections.abc import Awaitable, Callable, MutableMapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
+
+log = logging.getLogger(__name__)
 
 Message = MutableMapping[str, Any]
 Scope = MutableMapping[str, Any]
@@ -62,8 +65,12 @@ class Gate:
                 await self.app(scope, receive, send)
             return
 
+        started = False
+
         async def send_with_headers(message: Message) -> None:
+            nonlocal started
             if message["type"] == "http.response.start":
+                started = True
                 message["headers"] = [*message.get("headers", []), *_HEADERS]
             await send(message)
 
@@ -73,10 +80,14 @@ class Gate:
             check_origin(_header(scope, b"origin"), _header(scope, b"host"))
             if scope["method"] == "POST":
                 receive = await self._checked_body(scope, receive)
+            await self.app(scope, receive, send_with_headers)
         except Refused as error:
             await _answer(send_with_headers, error)
-            return
-        await self.app(scope, receive, send_with_headers)
+        except Exception as error:
+            log.warning("%s %s failed: %r", scope["method"], scope["path"], error)
+            if started:
+                raise
+            await _answer(send_with_headers, Refused(500, "this request cannot be answered"))
 
     async def _checked_body(self, scope: Scope, receive: Receive) -> Receive:
         """The body of a request, if it is acceptable. An upload is counted as it comes, all else is read first."""
@@ -105,21 +116,22 @@ def check_route(method: str, path: str, folder: Path) -> None:
         if _GET.fullmatch(path) and ".." not in path:
             return
         if path.startswith(_FILE):
-            return check_file(path.removeprefix(_FILE), folder)
+            for name in (path, unquote(path)):  # as it is, and as a second decoding would read it
+                check_file(name.removeprefix(_FILE), folder)
+            return
     raise Refused(404, "not found")
 
 
 def check_file(path: str, folder: Path) -> None:
     """Raise Refused unless the path is that of a file within the folder; nothing is told about other files."""
-    for name in (path, unquote(path)):
-        if "\0" in name or len(name) > 4096:
-            raise Refused(403, "not allowed")
-        try:
-            found = Path(name).resolve()
-        except (OSError, RuntimeError) as error:
-            raise Refused(403, "not allowed") from error
-        if not Path(name).is_absolute() or not found.is_relative_to(folder):
-            raise Refused(403, "not allowed")
+    if "\0" in path or len(path) > 4096:
+        raise Refused(403, "not allowed")
+    try:
+        found = Path(path).resolve()
+    except (OSError, RuntimeError) as error:
+        raise Refused(403, "not allowed") from error
+    if not Path(path).is_absolute() or not found.is_relative_to(folder):
+        raise Refused(403, "not allowed")
 
 
 def check_host(host: str, allowed: tuple[str, ...] | None) -> None:

@@ -258,6 +258,7 @@ def test_cancelling_stops_the_sampling_at_its_next_step_and_frees_the_place(made
         assert next(views).running
     assert made.jobs.stop("somebody else") == 0
     assert made.jobs.stop("me") == 1
+    assert made.jobs.was_stopped("me") and not made.jobs.was_stopped("me")
     *_, last = views
     assert service.CANCELLED in last.status and not last.running
     # One thread does all the work: this comes after what was cancelled, which had 1600 steps to go.

@@ -56,7 +56,9 @@ def build_page(service: Service, about: str) -> "gr.Blocks":
 
         def leave(request: gr.Request) -> None:
             for button in ("run", "compare"):
-                service.jobs.stop(f"{request.session_hash}/{button}")
+                user = f"{request.session_hash}/{button}"
+                service.jobs.stop(user)
+                service.jobs.was_stopped(user)  # nobody will ask
 
         page.unload(leave)
     return page
@@ -243,15 +245,18 @@ def _wire(
     """The run button starts the work through the queue; the cancel button ends it, also while it waits there."""
     import gradio as gr
 
-    def wait() -> dict[Any, Any]:
+    def wait(request: gr.Request) -> dict[Any, Any]:
+        service.jobs.was_stopped(_user(request, run))  # that was before
         return _running(True, run, cancel) | {status: render.progress(0, 1, QUEUED)}
 
     def stop(request: gr.Request) -> dict[Any, Any]:
         service.jobs.stop(_user(request, run))
         return _running(False, run, cancel) | {status: render.message(CANCELLED, "info")}
 
-    def fail() -> dict[Any, Any]:
-        return _running(False, run, cancel) | {status: render.message(FULL)}
+    def fail(request: gr.Request) -> dict[Any, Any]:  # Gradio calls a cancelled job a failure too
+        cancelled = service.jobs.was_stopped(_user(request, run))
+        told = render.message(CANCELLED, "info") if cancelled else render.message(FULL)
+        return _running(False, run, cancel) | {status: told}
 
     waiting = run.click(wait, None, [run, cancel, status], queue=False, **RAW)
     working = waiting.then(work, inputs, outputs, **RAW, **COMPUTE)

@@ -176,6 +176,7 @@ class Jobs:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._stops: dict[str, set[threading.Event]] = {}
+        self._stopped: set[str] = set()
 
     def start(self, user: str) -> threading.Event:
         """A new job of a user: the event that stops it."""
@@ -196,9 +197,17 @@ class Jobs:
         """Stop all jobs of a user, or of everybody; returns how many there were."""
         with self._lock:
             found = [stop for name, stops in self._stops.items() if user in (None, name) for stop in stops]
+            self._stopped |= set() if user is None else {user}
         for stop in found:
             stop.set()
         return len(found)
+
+    def was_stopped(self, user: str) -> bool:
+        """Whether the user has stopped their jobs since this was last asked."""
+        with self._lock:
+            found = user in self._stopped
+            self._stopped.discard(user)
+        return found
 
 
 # ---- the work

@@ -15,7 +15,7 @@ STYLE = Path(__file__).parent / "page.css"
 COMPUTE: dict[str, Any] = {"concurrency_limit": 1, "concurrency_id": "compute"}  # one at a time, whoever asks
 # Values come as they were sent: they are checked here, not by the widgets, and images are decoded by our own code.
 RAW: dict[str, Any] = {"preprocess": False, "api_visibility": "private", "show_progress": "hidden"}
-REFERENCE = "Clean reference, to measure against"
+REFERENCE = "Clean reference"
 FULL = "This could not be started: too many restorations are waiting. Please try again later."
 QUEUED = "Waiting: another restoration is running."
 

@@ -143,7 +143,12 @@ def open_page(service: "Service", host: str, port: int) -> Any:
 
     page = build_page(service, about(service.restorer))
     page.queue(max_size=20, api_open=False)
-    fonts = {"font": ["system-ui", "sans-serif"], "font_mono": ["ui-monospace", "monospace"]}
+    theme = gr.themes.Default(
+        primary_hue="teal",
+        neutral_hue="slate",
+        font=["system-ui", "sans-serif"],
+        font_mono=["ui-monospace", "monospace"],
+    )
     hosts = (*_LOCAL, host) if host in _LOCAL else None
     page.launch(
         server_name=host,
@@ -161,7 +166,7 @@ def open_page(service: "Service", host: str, port: int) -> Any:
         ssr_mode=False,
         pwa=False,
         mcp_server=False,
-        theme=gr.themes.Default(primary_hue="teal", neutral_hue="slate", **fonts),
+        theme=theme,
         css_paths=[STYLE],
         app_kwargs={
             "middleware": [Middleware(Gate, folder=service.folder, max_upload=service.limits.max_bytes, hosts=hosts)],

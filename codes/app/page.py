@@ -1,6 +1,7 @@
 """The widgets of the page and their wiring; what happens is in `service`."""
 
 from collections.abc import Iterator
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,19 +35,17 @@ def build_page(service: Service, about: str) -> "gr.Blocks":
     """The page; `about` is a line on the model and the device."""
     import gradio as gr
 
-    with gr.Blocks(title="MR Sampler", analytics_enabled=False, fill_width=False) as page:
+    page: gr.Blocks
+    with gr.Blocks(title="MR Sampler", analytics_enabled=False) as page:
         gr.HTML(
             f"<h1>MR Sampler</h1><p>Image restoration by mean-reverting diffusion, in a few network evaluations.</p>"
-            f'<p class="facts">{render.escape(about)}</p>',
+            f'<p class="facts">{escape(about)}</p>',
             elem_id="title",
         )
         with gr.Row(equal_height=False, elem_id="main"):
             with gr.Column(scale=4, min_width=320):
                 image, reference = _inputs(service)
-                seed = gr.Number(
-                    0, label="Seed", precision=0, minimum=0, maximum=2**31 - 1, elem_id="seed", render=False
-                )
-                solver, nfe, samples = _settings(service, seed)
+                solver, nfe, samples, seed = _settings(service)
             with gr.Column(scale=7, min_width=320), gr.Tabs():
                 with gr.Tab("Restore", id="restore"):
                     _restore_tab(service, [image, reference, solver, nfe, seed, samples])
@@ -71,7 +70,7 @@ def _inputs(service: Service) -> tuple["gr.Image", "gr.Image"]:
     shared: dict[str, Any] = {"type": "filepath", "sources": ["upload", "clipboard"], "buttons": ["fullscreen"]}
     image = gr.Image(label="Degraded image", elem_id="image", height=280, **shared)
     problem = gr.HTML(elem_id="problem")
-    gr.HTML(f'<p class="facts">{render.escape(str(service.limits))}. Or try an example:</p>')
+    gr.HTML(f'<p class="facts">{escape(str(service.limits))}. Or try an example:</p>')
     gallery = gr.Gallery(
         [(str(example.degraded), example.task) for example in service.examples],
         show_label=False,
@@ -114,7 +113,7 @@ def _shown(path: Path | None) -> str | None:
     return None if path is None else str(path)
 
 
-def _settings(service: Service, seed: "gr.Number") -> tuple["gr.Dropdown", "gr.Slider", "gr.Slider"]:
+def _settings(service: Service) -> tuple["gr.Dropdown", "gr.Slider", "gr.Slider", "gr.Number"]:
     import gradio as gr
 
     default = default_choice(service.restorer)
@@ -129,8 +128,8 @@ def _settings(service: Service, seed: "gr.Number") -> tuple["gr.Dropdown", "gr.S
             1, MAX_SAMPLES, 1, step=1, label="Samples",
             info="From 2 on: a mean, and a map of what the model is unsure of", elem_id="samples",
         )  # fmt: skip
-        seed.render()
-    return solver, nfe, samples
+        seed = gr.Number(0, label="Seed", precision=0, minimum=0, maximum=2**31 - 1, elem_id="seed")
+    return solver, nfe, samples, seed
 
 
 def _buttons(label: str, name: str) -> tuple["gr.Button", "gr.Button"]:

@@ -87,7 +87,7 @@ def chosen_solver(restorer: PhotoRestorer, choice: Choice) -> Solver:
     if choice.solver == ODE:
         plain = restorer.solver("mrsampler", choice.nfe)
         return replace(plain, solver_type="ode", tau=None)
-    return restorer.solver(choice.solver, choice.nfe)  # type: ignore[arg-type]  # checked by Choice
+    return restorer.solver(choice.solver, choice.nfe)  # Choice has checked the name
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # One thread per test worker: two workers with two OpenMP threads each slow each other down tenfold.
 WORKERS ?= auto
 
-.PHONY: help install weights demo test lint typecheck unit format
+.PHONY: help install weights demo app test lint typecheck unit format
 
 help:            ## list the targets
 	@grep -hE '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -14,7 +14,7 @@ install: $(VENV)/.installed  ## make .venv and install everything, pinned
 
 $(VENV)/.installed: requirements.txt pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.txt -e '.[dev,diffusers]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.txt -e '.[dev,app,diffusers]'
 	@touch $@
 
 # LPIPS and FID tests are skipped without them, so being offline stops nothing.
@@ -23,6 +23,9 @@ weights: install  ## fetch the weights of LPIPS and FID into pretrained/metrics/
 
 demo: weights    ## solve an exactly solvable problem with every solver; writes results/exact-demo/
 	$(BIN)/python scripts/exact_demo.py
+
+app: weights     ## open the web page on http://127.0.0.1:7860
+	$(BIN)/python app.py
 
 test: lint typecheck unit  ## everything CI checks
 

@@ -11,15 +11,21 @@ _MARGIN = 4
 _FONT = 0.42
 
 
-def fit(image: Image, cell: int) -> Image:
-    """An image scaled down to at most `cell` pixels a side (never up), on a white square."""
+def shrunk(image: Image, side: int) -> Image:
+    """An image scaled down to at most `side` pixels a side, never up."""
     import cv2
 
     height, width = image.shape[:2]
-    scale = min(1.0, cell / max(height, width))
-    if scale < 1:
-        size = (max(1, round(width * scale)), max(1, round(height * scale)))
-        image = np.asarray(cv2.resize(image, size, interpolation=cv2.INTER_AREA), np.uint8)
+    scale = min(1.0, side / max(height, width))
+    if scale == 1:
+        return image
+    size = (max(1, round(width * scale)), max(1, round(height * scale)))
+    return np.asarray(cv2.resize(image, size, interpolation=cv2.INTER_AREA), np.uint8)
+
+
+def fit(image: Image, cell: int) -> Image:
+    """An image scaled down to at most `cell` pixels a side (never up), on a white square."""
+    image = shrunk(image, cell)
     canvas = np.full((cell, cell, 3), 255, np.uint8)
     top, left = (cell - image.shape[0]) // 2, (cell - image.shape[1]) // 2
     canvas[top : top + image.shape[0], left : left + image.shape[1]] = image

@@ -1,0 +1,8 @@
+"""python app.py [--opt FILE] [--port 7860]: restore images in the browser (see --help)."""
+
+import sys
+
+from codes.app.command import main
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,239 @@
+"""What stands between widgets and work: values of the page in, views of the page out."""
+
+import logging
+import secrets
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+from ..api import PhotoRestorer
+from ..data.images import ImageError, Picture, encode_image, to_uint8, write_atomically
+from ..scoring import Scorer
+from . import render
+from .examples import Example
+from .uploads import Limits, preview, read_upload
+from .work import (
+    MAX_THUMBNAILS,
+    Cancelled,
+    Choice,
+    Compared,
+    Finished,
+    Jobs,
+    Step,
+    WorkError,
+    compare,
+    restore,
+    stepwise,
+)
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+CANCELLED = "Cancelled."
+FAILED = "This failed, and the server's log tells why. Other images and settings may work."
+MAX_AGE = 3600.0  # seconds that files are kept
+MAX_KEPT = 2_000_000_000  # bytes of all files
+
+
+@dataclass(frozen=True)
+class View:
+    """A state of the restoration's part of the page. Fields that are None leave what is there."""
+
+    running: bool
+    status: str = ""  # this and the next two are HTML
+    summary: str | None = None
+    strip: str | None = None
+    pair: tuple[Path, Path] | None = None  # before and after
+    mean: Path | None = None  # with more than one sample
+    uncertainty: Path | None = None
+    brightest: float = 0.0  # what the brightest colour of the map stands for, in 8-bit units
+
+    @property
+    def finished(self) -> bool:
+        """Whether there is a result."""
+        return self.pair is not None
+
+
+@dataclass(frozen=True)
+class ComparisonView:
+    """A state of the comparison's part of the page."""
+
+    running: bool
+    status: str = ""
+    grid: str | None = None
+    sheet: Path | None = None
+
+
+@dataclass(frozen=True)
+class Service:
+    """What the page needs: `folder` is the only one whose files it may serve, `worker` has one thread."""
+
+    restorer: PhotoRestorer
+    scorer: Scorer
+    folder: Path
+    worker: Executor
+    limits: Limits = field(default_factory=Limits)
+    examples: tuple[Example, ...] = ()
+    notes: tuple[str, ...] = ()
+    jobs: Jobs = field(default_factory=Jobs)
+
+    def picture(self, value: object, what: str = "image") -> Picture | None:
+        """The picture that a widget holds, None where it is empty."""
+        path = self.path(value, what)
+        return None if path is None else read_upload(path, self.limits)
+
+    def path(self, value: object, what: str = "image") -> Path | None:
+        """The file that a widget holds; it must be one that was uploaded here."""
+        if value is None:
+            return None
+        given = value.get("path") if isinstance(value, dict) else value
+        if not isinstance(given, str | Path) or "\0" in str(given):
+            raise WorkError(f"the {what} cannot be read, please choose it again")
+        path = Path(given).resolve()
+        if not path.is_relative_to(self.folder.resolve()):
+            raise WorkError(f"the {what} is not one that was uploaded")
+        return path
+
+    def uploaded(self, value: object, what: str = "image") -> tuple[Path | None, str]:
+        """What to show for an upload, and a message: the file itself, or as PNG, or nothing if it is refused."""
+        try:
+            path = self.path(value, what)
+            if path is None:
+                return None, ""
+            picture = read_upload(path, self.limits)
+            shown = preview(path, picture)
+            if shown is not None:
+                path = self.keep(f"{path.stem}.png", shown)
+            return path, ""
+        except (ImageError, WorkError) as error:
+            return None, render.message(str(error))
+
+    def restoring(
+        self, image: object, reference: object, solver: object, nfe: object, seed: object, samples: object, user: str
+    ) -> Iterator[View]:
+        """Restore the image of the page, with a view after each step."""
+
+        def views() -> Iterator[View]:
+            choice = Choice(solver, nfe, seed, samples)  # type: ignore[arg-type]  # it checks them
+            picture, clean = self._pictures(image, reference)
+            work = partial(restore, self.restorer, picture, clean, choice, self.scorer)
+            expected = 1 + min(choice.nfe, MAX_THUMBNAILS)
+            name = f"{Path(str(self.path(image))).stem[:80]}-restored.png"
+            for step in self._steps(work, user):
+                if isinstance(step, Step):
+                    status = render.progress(step.done, step.total, step.text)
+                    yield View(True, status, strip=render.step_strip(step, expected))
+                else:
+                    yield self._finished(step, picture, choice, name)
+
+        return _told(views, lambda status: View(False, status))
+
+    def comparing(
+        self, image: object, reference: object, solvers: object, nfes: object, seed: object, user: str
+    ) -> Iterator[ComparisonView]:
+        """Compare solvers on the image of the page, with a view after each step and a grid after each restoration."""
+
+        def views() -> Iterator[ComparisonView]:
+            if not isinstance(solvers, list) or not isinstance(nfes, list):
+                raise WorkError("choose at least one solver and one number of evaluations")
+            picture, clean = self._pictures(image, reference)
+            work = partial(compare, self.restorer, picture, clean, solvers, nfes, seed, self.scorer)  # type: ignore[arg-type]
+            cells, latest = -1, None
+            for latest in self._steps(work, user):
+                status = render.progress(latest.done, latest.total, latest.text)
+                grid = render.grid(latest) if len(latest.cells) != cells else None
+                cells = len(latest.cells)
+                yield ComparisonView(True, status, grid)
+            assert isinstance(latest, Compared)
+            sheet = self.keep("comparison.png", encode_image(render.sheet(latest), ".png"))
+            done = f"Done: {len(latest.cells)} restorations, from the same noise."
+            yield ComparisonView(False, render.message(done, "info"), render.grid(latest), sheet)
+
+        return _told(views, lambda status: ComparisonView(False, status))
+
+    def keep(self, name: str, content: bytes) -> Path:
+        """Write a file that the page may serve, under an address that nobody can guess."""
+        path = self.folder / "results" / secrets.token_hex(16) / name
+        write_atomically(path, content)
+        return path
+
+    def sweep(self) -> None:
+        """Remove files that are old, and the oldest where all together are too large. The examples stay."""
+        examples = {path.resolve() for example in self.examples for path in (example.degraded, example.clean)}
+        found = []
+        for path in self.folder.rglob("*"):
+            if path.is_file() and path.resolve() not in examples:
+                found.append((path.stat().st_mtime, path.stat().st_size, path))
+        total, oldest = sum(size for _, size, _ in found), time.time() - MAX_AGE
+        for changed, size, path in sorted(found):
+            if changed < oldest or total > MAX_KEPT:
+                path.unlink(missing_ok=True)
+                total -= size
+
+    def _pictures(self, image: object, reference: object) -> tuple[Picture, Picture | None]:
+        picture, clean = self.picture(image), self.picture(reference, "reference")
+        if picture is None:
+            raise WorkError("Choose an image first: drop one, or pick one of the examples.")
+        if clean is not None and clean.rgb.shape != picture.rgb.shape:
+            sizes = [f"{shown.rgb.shape[2]}x{shown.rgb.shape[1]}" for shown in (clean, picture)]
+            raise WorkError(f"the reference has {sizes[0]} pixels, the image {sizes[1]}: they must be of equal size")
+        return picture, clean
+
+    def _steps(self, work: Callable[[Callable[[T], None]], T], user: str) -> Iterator[T]:
+        stop = self.jobs.start(user)
+        try:
+            yield from stepwise(self.worker, work, stop)
+        finally:
+            self.jobs.end(user, stop)
+
+    def _finished(self, finished: Finished, picture: Picture, choice: Choice, name: str) -> View:
+        before = self.keep("before.png", encode_image(to_uint8(picture.rgb), ".png"))
+        after = self.keep(name, encode_image(finished.image, ".png", picture.alpha))
+        view = View(
+            False,
+            render.message(f"Done: {render.facts(finished, choice.solver)}", "info"),
+            render.score_table(finished.scores)
+            + render.message(" ".join(self.notes) if finished.scores else "", "info"),
+            render.strip(finished.strip),
+            (before, after),
+        )
+        if choice.samples == 1:
+            return view
+        colours, brightest = render.uncertainty(finished.restoration.std.numpy())
+        return View(
+            **(
+                vars(view)
+                | {
+                    "mean": self.keep("mean.png", encode_image(to_uint8(finished.restoration.mean), ".png")),
+                    "uncertainty": self.keep("uncertainty.png", encode_image(colours, ".png")),
+                    "brightest": brightest,
+                }
+            )
+        )
+
+
+def _told(views: Callable[[], Iterator[T]], stopped: Callable[[str], T]) -> Iterator[T]:
+    """The views, with a last one that tells what went wrong if something did."""
+    try:
+        yield from views()
+    except Cancelled:
+        yield stopped(render.message(CANCELLED, "info"))
+    except (ImageError, WorkError) as error:
+        yield stopped(render.message(str(error)))
+    except Exception:
+        log.exception("a restoration failed")
+        yield stopped(render.message(FAILED))
+
+
+def sweep_regularly(service: Service, closed: threading.Event, seconds: float = 60.0) -> None:
+    """Sweep until the page is closed."""
+    while not closed.wait(seconds):
+        try:
+            service.sweep()
+        except OSError:
+            log.exception("old files could not be removed")

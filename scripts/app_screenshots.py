@@ -1,0 +1,144 @@
+"""Take the README's pictures of the web page, in Chromium:  python scripts/app_screenshots.py [--opt FILE].
+
+Writes docs/images/app-restore.png and app-compare.png, each below 250 kB. All states of the page (start, running,
+finished, error; phone, dark) go to --all FOLDER, to be looked at after a change of its style.
+"""
+
+import argparse
+import io
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+FLAGS = ("no-sandbox", "disable-gpu", "disable-background-networking", "disable-component-update", "disable-sync")
+LARGEST = 250_000
+DESKTOP = {"viewport": {"width": 1180, "height": 900}}
+PHONE = {"viewport": {"width": 390, "height": 844}}
+
+
+def main() -> int:
+    """Serve the page, drive it through its states and take pictures."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--opt", default="options/test.yml", help="option file or weights to restore with")
+    parser.add_argument("--example", type=int, default=6, help="which of the ten examples, from 0 (default: 6, rainy)")
+    parser.add_argument("--all", type=Path, metavar="FOLDER", help="write pictures of all states there")
+    parser.add_argument("--chromium", default=shutil.which("chromium") or shutil.which("google-chrome"))
+    arguments = parser.parse_args()
+    if arguments.chromium is None:
+        print("no Chromium found: name one with --chromium", file=sys.stderr)
+        return 2
+    from playwright.sync_api import sync_playwright
+
+    with served(arguments.opt) as url, sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=arguments.chromium, args=[f"--{flag}" for flag in FLAGS], timeout=0
+        )
+        page = opened(browser, url, arguments.example, **DESKTOP)
+        restored(page)
+        save(ROOT / "docs" / "images" / "app-restore.png", page.screenshot(full_page=True))
+        compared(page)
+        save(ROOT / "docs" / "images" / "app-compare.png", page.screenshot(full_page=True))
+        if arguments.all is not None:
+            arguments.all.mkdir(parents=True, exist_ok=True)
+            for name, options in (
+                ("light", DESKTOP),
+                ("dark", DESKTOP | {"color_scheme": "dark"}),
+                ("phone", PHONE),
+                ("phone-dark", PHONE | {"color_scheme": "dark"}),
+            ):
+                all_states(browser, url, arguments.example, arguments.all, name, options)
+        browser.close()
+    return 0
+
+
+@contextmanager
+def served(opt: str) -> Iterator[str]:
+    """The page's address while it runs."""
+    command = [sys.executable, "app.py", "--opt", opt, "--port", "0"]
+    with subprocess.Popen(command, cwd=ROOT, text=True, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        found = re.search(r"http://\S+", process.stdout.readline())
+        if found is None:
+            raise SystemExit(process.wait())
+        try:
+            yield found.group()
+        finally:
+            process.terminate()
+
+
+def opened(browser: Any, url: str, example: int, **options: Any) -> Any:
+    """The page with an example chosen."""
+    page = browser.new_context(**options).new_page()
+    page.set_default_timeout(0)  # on a busy machine everything takes its time
+    page.goto(url)
+    page.locator("#examples button").nth(example).click()
+    page.wait_for_selector("#image img")
+    return page
+
+
+def restored(page: Any) -> None:
+    """Press the button and wait for the result."""
+    page.locator("#run").click()
+    page.wait_for_selector("#status .note.info:has-text('Done')")
+    page.wait_for_function("[...document.querySelectorAll('#slider img')].every(i => i.complete && i.naturalWidth)")
+    page.wait_for_timeout(1000)
+
+
+def compared(page: Any) -> None:
+    """Run the comparison and wait for it."""
+    page.get_by_role("tab", name="Compare solvers").click()
+    page.locator("#compare").click()
+    page.wait_for_selector("#compare-status .note.info:has-text('Done')")
+    page.wait_for_timeout(500)
+
+
+def all_states(browser: Any, url: str, example: int, folder: Path, name: str, options: dict[str, Any]) -> None:
+    """Pictures of start, error, running, finished with several samples, and comparison."""
+
+    def shoot(state: str) -> None:
+        page.screenshot(path=folder / f"{name}-{state}.png", full_page=True)
+
+    page = opened(browser, url, example, **options)
+    shoot("start")
+    page.locator("#image input[type=file]").first.set_input_files(
+        {"name": "broken.png", "mimeType": "image/png", "buffer": b"\x89PNG\r\n\x1a\n"}
+    )
+    page.wait_for_selector("#problem .note.error")
+    shoot("error")
+    page.locator("#examples button").nth(example).click()
+    page.wait_for_selector("#image img")
+    page.locator("#samples input[type=number]").fill("3")
+    page.locator("#run").click()
+    page.wait_for_function("document.querySelectorAll('#strip figure img').length > 3")
+    shoot("running")
+    page.wait_for_selector("#heat img")
+    page.wait_for_timeout(1000)
+    shoot("finished")
+    compared(page)
+    shoot("compared")
+    page.context.close()
+
+
+def save(path: Path, content: bytes) -> None:
+    """The picture with as many colours as fit the size; shrunk where none do."""
+    from PIL import Image
+
+    full = Image.open(io.BytesIO(content)).convert("RGB")
+    for scale, colours in ((scale, colours) for scale in (1, 0.85, 0.7, 0.6) for colours in (256, 160, 96)):
+        image = full.resize((round(full.width * scale), round(full.height * scale)), Image.Resampling.LANCZOS)
+        buffer = io.BytesIO()
+        image.quantize(colours, dither=Image.Dither.NONE).save(buffer, "PNG", optimize=True)
+        if buffer.tell() < LARGEST:
+            break
+    path.write_bytes(buffer.getvalue())
+    print(f"{path}: {buffer.tell() / 1000:.0f} kB, {image.width}x{image.height}, {colours} colours")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

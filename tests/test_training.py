@@ -215,6 +215,28 @@ def test_prior_states_have_no_trace_of_the_clean_image():
 
 
 @pytest.mark.parametrize("loss", ["l1", "l2"])
+def test_mean_error_of_a_patch_counts_as_told(loss):
+    """The square of an error is that of its mean and that of the rest; 0 leaves the mean out."""
+    sde = MeanRevertingSDE()
+    x0, mu, noise = torch.rand(3, 2, 3, 4, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    t, prior = torch.tensor([30, 60]), torch.zeros(2, dtype=torch.bool)
+    wanted = Objective(sde, "velocity").targets(x0, mu, t, noise, prior)
+
+    def value(error: torch.Tensor, mean_weight: float) -> float:
+        objective = Objective(sde, "velocity", loss, mean_weight=mean_weight)
+        return float(objective(lambda *_: wanted + error, x0, mu, t, noise, prior)[0])
+
+    constant = torch.full_like(x0, 0.5)
+    detail = 0.1 * torch.tensor([1.0, -1.0], dtype=torch.float64).repeat(2).expand_as(x0)
+    power = 1 if loss == "l1" else 2
+    assert value(constant, 0.2) == pytest.approx(0.2 * 0.5**power)
+    assert value(constant + detail, 0.0) == pytest.approx(0.1**power)
+    assert value(constant + detail, 0.2) == pytest.approx(0.1**power + 0.2 * 0.5**power)
+    if loss == "l2":
+        assert value(constant + detail, 1.0) == pytest.approx(0.1**2 + 0.5**2)
+
+
+@pytest.mark.parametrize("loss", ["l1", "l2"])
 def test_time_weighting_counts_errors_of_one_prediction_as_errors_of_another(loss):
     sde = MeanRevertingSDE()
     x0, mu, noise = torch.rand(3, 3, 3, 4, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)

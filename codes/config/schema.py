@@ -367,6 +367,11 @@ class TrainOptions(Section):
         description="as an error of what an error of the prediction counts, where the target is not `published`: "
         "another weight for each t (10 at the most); `none`: all times count the same",
     )
+    mean_weight: Share = Field(
+        1.0,
+        description="how much the mean error of a patch counts, against 1 for the rest of its error, where the target "
+        "is not `published`; below 1 a network of many tasks learns detail sooner",
+    )
     time_distribution: Literal["uniform", "late", "lambda"] = Field(
         "uniform",
         description="how t is drawn from 1..T: `late`: more often the larger it is; `lambda`: evenly in the log "

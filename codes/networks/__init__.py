@@ -124,7 +124,8 @@ def _fits(value: Any, kind: Any) -> bool:
         return isinstance(value, int | float)
     if kind == int | None:
         return value is None or isinstance(value, int)
-    return isinstance(value, list | tuple) and all(_fits(entry, int) for entry in value)
+    # A stage may have no block: then it only changes the resolution.
+    return isinstance(value, list | tuple) and all(type(entry) is int and entry >= 0 for entry in value)
 
 
 def _nearest(name: str, known: Mapping[str, Any]) -> str:

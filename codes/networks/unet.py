@@ -301,4 +301,6 @@ class DenoisingUNet(UNet):
 
 
 def _widths(nf: int, ch_mult: Sequence[int]) -> list[int]:
+    if min(ch_mult, default=0) < 1:
+        raise ValueError(f"ch_mult: expected a list of positive whole numbers, got {list(ch_mult)}")
     return [nf, *(nf * multiple for multiple in ch_mult)]

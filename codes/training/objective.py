@@ -25,6 +25,9 @@ class Objective:
     target       'published': one reverse step of a network that predicts noise (codes/objective.py);
                  'noise', 'data', 'velocity': the prediction itself
     weighting    'none', or as what an error of the prediction counts: 'noise', 'data', 'velocity'
+    mean_weight  how much the mean error of a patch counts, against 1 for the rest of it. Brightness is what a patch
+                 tells least about, and an error of it has one sign everywhere: it outweighs all that can be learned
+                 about detail
     """
 
     sde: MeanRevertingSDE
@@ -32,6 +35,7 @@ class Objective:
     loss: Literal["l1", "l2"] = "l1"
     weight: float = 1.0
     weighting: Literal["none", "noise", "data", "velocity"] = "none"
+    mean_weight: float = 1.0
 
     @property
     def fit_target(self) -> str:
@@ -67,7 +71,13 @@ class Objective:
             )
         else:
             predicted, wanted = y, self.targets(x0, mu, t, noise, prior)
-        return self.weight * matching_loss(predicted, wanted, self.loss, self._weights(t, prior, y)), y
+        weights = self._weights(t, prior, y)
+        if self.mean_weight == 1:
+            return self.weight * matching_loss(predicted, wanted, self.loss, weights), y
+        mean = (predicted - wanted).mean((-2, -1), keepdim=True)
+        detail = matching_loss(predicted - mean, wanted, self.loss, weights)
+        brightness = matching_loss(mean, torch.zeros_like(mean), self.loss, weights)
+        return self.weight * (detail + self.mean_weight * brightness), y
 
     def _angle(self, t: Tensor, prior: Tensor) -> tuple[np.ndarray, np.ndarray]:
         """cos and sin of the angle between data and noise: alpha and sigma / sigma_inf, at the prior 0 and 1."""

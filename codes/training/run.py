@@ -160,7 +160,7 @@ def sde_settings(sde: MeanRevertingSDE) -> SDESettings:
 def make_objective(options: Options, sde: MeanRevertingSDE) -> Objective:
     """What is matched."""
     train = options.train
-    return Objective(sde, train.target, train.loss_type, train.weight, train.time_weighting)
+    return Objective(sde, train.target, train.loss_type, train.weight, train.time_weighting, train.mean_weight)
 
 
 def make_run(options: Options, folder: Path, device: torch.device, process: Process) -> Run:

@@ -360,6 +360,26 @@ def test_pairs_stay_pairs_and_are_turned(tmp_path):
     assert first.names == ("a/0", "a/1", "a/2", "a/0")
 
 
+def test_images_are_shrunk_before_they_are_degraded(tmp_path):
+    """A ramp that grows by one level per pixel: shrunk by a factor s, it grows by 1/s."""
+    ramp = np.broadcast_to(np.arange(256, dtype=np.uint8)[None, :, None], (256, 256, 3))
+    save_image(ramp, tmp_path / "ramp.png")
+    items = (Item("ramp", None, tmp_path / "ramp.png"),)
+    tasks = (Task("noisy", items, lambda: lambda image, rng: 1 - image),)
+
+    def scales(min_scale: float) -> np.ndarray:
+        plan = Plan(tasks, Times((1.0,)), 32, 8, min_scale=min_scale, shared_images=True)
+        pairs = list(batches(plan, 0, 25))
+        assert all(torch.allclose(batch.lq, 1 - batch.gt) for batch in pairs)
+        return np.array([31 / 255 / float(image.max() - image.min()) for batch in pairs for image in batch.gt])
+
+    assert scales(1.0) == pytest.approx(np.ones(200))
+    drawn = np.log(scales(0.25)) / np.log(0.25)
+    # Even in the logarithm, from one end to the other.
+    assert drawn.min() == pytest.approx(0, abs=0.05) and drawn.max() == pytest.approx(1, abs=0.05)
+    assert np.mean(drawn) == pytest.approx(0.5, abs=0.08) and np.std(drawn) == pytest.approx(12**-0.5, abs=0.04)
+
+
 def test_published_multi_degradation_order(tmp_path):
     """One epoch: index mod K is the task, whatever the sizes of the folders; any image of it."""
     plan = plan_of(tmp_path, ("a", "b", "c"))

@@ -264,6 +264,10 @@ class DatasetOptions(Section):
     )
     use_flip: Annotated[bool, ForTraining()] = Field(True, description="flip crops at random")
     use_rot: Annotated[bool, ForTraining()] = Field(True, description="turn crops upside down and transpose them")
+    min_scale: Annotated[Share, ForTraining()] = Field(
+        1.0,
+        description="clean images that are degraded on the fly are shrunk before, by a random factor between this and 1",
+    )
     use_shuffle: Annotated[bool, ForTraining()] = Field(True, description="shuffle the images in each epoch")
     use_swap: Annotated[bool, ForTraining()] = Field(
         False, description="exchange degraded and clean at random (latent networks)"

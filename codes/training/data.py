@@ -79,6 +79,8 @@ class Plan:
     seed: int = 0
     flip: bool = True
     rotate: bool = True
+    # Clean images are shrunk by a random factor between this and 1 before they are degraded.
+    min_scale: float = 1.0
     shuffle: bool = True
     # Several tasks share their images (clean ones, degraded in several ways), or have a folder each (mode MD).
     shared_images: bool = False
@@ -222,10 +224,12 @@ class TrainingSet(Dataset[Sample]):
         pixels = self._cache.read(str(item.gt))
         around = patch + MARGIN
         side = max(around, min(3 * patch, WHOLE)) if task.name in WIDE else around
-        height, width = (min(side, length) for length in pixels.shape[:2])
         _check_size(pixels, patch, str(item.gt))
+        # Even in the logarithm; no smaller than leaves a whole patch.
+        scale = max(self.plan.min_scale ** rng.uniform(), patch / min(pixels.shape[:2]))
+        height, width = (min(round(side / scale), length) for length in pixels.shape[:2])
         region = _window(pixels, height, width, _corner(pixels, height, width, rng))
-        clean = from_uint8(self._turned(region, rng.uniform(size=3)))
+        clean = from_uint8(self._turned(_shrunk(region, scale), rng.uniform(size=3)))
         degraded = self._degrade[task.name](clean, rng)
         top, left = (int(rng.integers((length - patch) // BLOCK + 1)) * BLOCK for length in clean.shape[1:])
         rows, columns = slice(top, top + patch), slice(left, left + patch)
@@ -280,6 +284,16 @@ def _corner(pixels: Pixels, height: int, width: int, rng: np.random.Generator) -
 
 def _window(pixels: Pixels, height: int, width: int, corner: tuple[int, int]) -> Pixels:
     return pixels[corner[0] : corner[0] + height, corner[1] : corner[1] + width]
+
+
+def _shrunk(pixels: Pixels, scale: float) -> Pixels:
+    """Smaller by averaging areas: what the pixels of a smaller image would have seen."""
+    import cv2
+
+    if scale >= 1:
+        return pixels
+    height, width = (round(length * scale) for length in pixels.shape[:2])
+    return np.asarray(cv2.resize(pixels, (width, height), interpolation=cv2.INTER_AREA), np.uint8)
 
 
 def collate(samples: Sequence[Sample]) -> Batch | str:

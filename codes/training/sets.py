@@ -38,6 +38,7 @@ def training_plan(options: Options) -> Plan:
         options.seed,
         dataset.use_flip,
         dataset.use_rot,
+        dataset.min_scale,
         dataset.use_shuffle,
         shared_images=dataset.mode in ("GT", "MDGT"),
         weights=weights,

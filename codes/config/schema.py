@@ -266,7 +266,7 @@ class DatasetOptions(Section):
     use_rot: Annotated[bool, ForTraining()] = Field(True, description="turn crops upside down and transpose them")
     min_scale: Annotated[Share, ForTraining()] = Field(
         1.0,
-        description="clean images that are degraded on the fly are shrunk before, by a random factor between this and 1",
+        description="clean images to be degraded are shrunk before, by a random factor between this and 1",
     )
     use_shuffle: Annotated[bool, ForTraining()] = Field(True, description="shuffle the images in each epoch")
     use_swap: Annotated[bool, ForTraining()] = Field(

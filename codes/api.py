@@ -14,7 +14,7 @@ An image is a torch tensor (3, H, W), float32, RGB in [0, 1]: `read_image` gives
 from __future__ import annotations  # `help` shows the short names of types
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, TypedDict, Unpack, cast, overload
 
@@ -246,7 +246,7 @@ def load_restorer(path: str | Path, device: str = "auto", overrides: Sequence[st
 def restorer_of(options: Options, device: str = "auto") -> PhotoRestorer:
     """The restorer of options that have been read."""
     core = session.load_restorer(options, session.choose_device(options.device if device == "auto" else device))
-    solvers = build_solvers(options, {"sde": session.asdict_sde(core)})
+    solvers = build_solvers(options, {"sde": asdict(session.sde_settings(core.sde))})
     return PhotoRestorer(core, tuple(solver for _, solver in solvers))
 
 

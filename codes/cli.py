@@ -127,10 +127,7 @@ def _train(arguments: argparse.Namespace) -> int:
         if process.is_main:
             for line in options.ignored:
                 logging.info(line)
-            session.write_environment(folder := session.prepare_folder(options, arguments.fresh), device, process.world)
-        process.barrier()
-        if not process.is_main:
-            folder = session.newest_folder(options) if arguments.fresh else session.prepare_folder(options, False)
+        folder = session.open_folder(options, arguments.fresh, device, process)
         return training.train(training.make_run(options, folder, device, process), process)
 
 
@@ -147,10 +144,10 @@ def restore(argv: Sequence[str] | None = None) -> int:
     add("-o", "--output", type=Path, metavar="FOLDER", help="where the results go")
     add("-opt", "--opt", type=Path, default=Path("options/test.yml"), metavar="FILE",
         help="option file, or a .safetensors checkpoint (default: %(default)s)")  # fmt: skip
-    add("--nfe", type=_at_least(1), metavar="N", help=f"network evaluations (default: the option file's, else {NFE})")
+    add("--nfe", type=at_least(1), metavar="N", help=f"network evaluations (default: the option file's, else {NFE})")
     add("--algorithm", metavar="NAME", help="solver (default: the option file's)")
-    add("--seed", type=_at_least(0), default=0, metavar="N", help="of the noise, the same for each photo (default: 0)")
-    add("--samples", type=_at_least(1), metavar="K", help="draw K restorations of each photo")
+    add("--seed", type=at_least(0), default=0, metavar="N", help="of the noise, the same for each photo (default: 0)")
+    add("--samples", type=at_least(1), metavar="K", help="draw K restorations of each photo")
     add("--uncertainty", action="store_true", help="write where they differ; draws 4 where --samples is not given")
     add("--compare", action="store_true", help="write images of before and after side by side")
     add("--describe", action="store_true", help="print the degradation that DA-CLIP recognises, where it is loaded")
@@ -168,7 +165,9 @@ def restore(argv: Sequence[str] | None = None) -> int:
     return _run(_restore, arguments)
 
 
-def _at_least(low: int) -> Callable[[str], int]:
+def at_least(low: int) -> Callable[[str], int]:
+    """The type of an argument: an integer from `low` on."""
+
     def number(text: str) -> int:
         if not text.isdigit() or int(text) < low:
             raise argparse.ArgumentTypeError(f"expected an integer of at least {low}, got {text!r}")
@@ -178,7 +177,7 @@ def _at_least(low: int) -> Callable[[str], int]:
 
 
 def _tile(text: str) -> int | str:
-    return text if text in ("auto", "off") else _at_least(64)(text)
+    return text if text in ("auto", "off") else at_least(64)(text)
 
 
 def _restore(arguments: argparse.Namespace) -> int:

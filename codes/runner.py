@@ -36,13 +36,7 @@ def evaluate(
     Every process calls this. `notes` go into the summary.
     """
     device = restorer.device
-    if process.is_main:
-        folder = session.prepare_folder(options, fresh)
-        session.write_environment(folder, device, process.world)
-    process.barrier()
-    if not process.is_main:
-        folder = session.newest_folder(options) if fresh else session.prepare_folder(options, False)
-    job = session.make_job(options, tasks, restorer, folder)
+    job = session.make_job(options, tasks, restorer, session.open_folder(options, fresh, device, process))
     if score_only:
         outcome = Outcome({task.name: list(task.problems) for task in job.tasks})
         score_again(job, scorer)

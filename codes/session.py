@@ -33,13 +33,22 @@ from .config.errors import error_at
 from .data.degradations import Degrade, gaussian_noise, mask_inpainting, super_resolution, tensor_degradation
 from .data.images import write_atomically
 from .data.pairs import DataError, Item, Pattern, find_images, find_tasks, pair
+from .distributed import Process
 from .evaluate import Job, Task
 from .networks import architecture
-from .networks.checkpoints import CheckpointError, Metadata, load_network, missing_file_message, published_sde
+from .networks.checkpoints import (
+    CheckpointError,
+    Metadata,
+    SDESettings,
+    load_network,
+    missing_file_message,
+    published_sde,
+)
 from .networks.daclip import DaCLIP
 from .networks.latent import LatentUNet
 from .networks.unet import UNet
 from .restorer import ImageRestorer
+from .sde import MeanRevertingSDE
 from .solvers import make_plan
 
 log = logging.getLogger(__name__)
@@ -245,6 +254,16 @@ def _fit_target(options: Options, metadata: Metadata) -> str:
 # ---- the results folder
 
 
+def open_folder(options: Options, fresh: bool, device: torch.device, process: Process) -> Path:
+    """The run's folder, made and described by the main process; every process calls this."""
+    if process.is_main:
+        write_environment(folder := prepare_folder(options, fresh), device, process.world)
+    process.barrier()
+    if not process.is_main:
+        folder = newest_folder(options) if fresh else prepare_folder(options, False)
+    return folder
+
+
 def prepare_folder(options: Options, fresh: bool) -> Path:
     """The run's folder with its options in it; refuses a folder that was made with other options."""
     folder = Path(options.results) / options.run_name
@@ -338,20 +357,13 @@ def _commit() -> str | None:
 
 def make_job(options: Options, tasks: Sequence[Task], restorer: ImageRestorer, folder: Path) -> Job:
     """The work: every task with every solver."""
-    metadata = {"sde": asdict_sde(restorer)}
+    metadata = {"sde": asdict(sde_settings(restorer.sde))}
     plans = tuple((label, make_plan(restorer.sde, solver)) for label, solver in build_solvers(options, metadata))
     batch = 4 if restorer.device.type == "cuda" else 1
     size = batch if options.batch_size == "auto" else int(options.batch_size)
     return Job(folder, tuple(tasks), plans, options.seed, size)
 
 
-def asdict_sde(restorer: ImageRestorer) -> dict[str, Any]:
-    """The schedule as checkpoint metadata record it."""
-    sde = restorer.sde
-    return {
-        "max_sigma": sde.max_sigma,
-        "T": sde.T,
-        "schedule": sde.schedule,
-        "eps": sde.eps,
-        "convention": sde.convention,
-    }
+def sde_settings(sde: MeanRevertingSDE) -> SDESettings:
+    """The schedule as checkpoints record it."""
+    return SDESettings(sde.max_sigma, sde.T, sde.schedule, sde.eps, sde.convention)

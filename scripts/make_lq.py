@@ -8,17 +8,10 @@ import argparse
 import sys
 from pathlib import Path
 
+from codes.cli import at_least
 from codes.data.pairs import DataError
 from codes.data.synthesis import make_pairs
 from codes.tasks import TASKS
-
-
-def positive(text: str) -> int:
-    """A whole number above 0."""
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{value} is not above 0")
-    return value
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -41,9 +34,9 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument(
         "--seed", type=int, default=0, help="another seed gives other degradations (default: %(default)s)"
     )
-    parser.add_argument("--max-images", type=positive, metavar="N", help="take the first N images by name")
+    parser.add_argument("--max-images", type=at_least(1), metavar="N", help="take the first N images by name")
     parser.add_argument(
-        "--size", type=positive, metavar="N", help="take NxN pixels from the middle (default: whole images)"
+        "--size", type=at_least(1), metavar="N", help="take NxN pixels from the middle (default: whole images)"
     )
     parser.add_argument("--overwrite", action="store_true", help="write pairs again that are there")
     options = parser.parse_args(argv)

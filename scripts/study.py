@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from codes import study
+from codes.cli import at_least
 from codes.config import OptionsError, load_options
 from codes.tune import PAPER, Candidate, mean, search
 
@@ -32,10 +33,14 @@ def main(argv: list[str] | None = None) -> int:
     """Run and render; 0 if the study is complete."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", nargs="+", metavar="FILE", help=f"weights (default: {' '.join(MODELS)})")
-    parser.add_argument("--images", type=int, default=2, help="images of each task (default: %(default)s)")
-    parser.add_argument("--size", type=int, default=128, help="side of the crops in pixels (default: %(default)s)")
-    parser.add_argument("--nfe", type=int, nargs="+", default=list(NFES), help=f"evaluations (default: {NFES})")
-    parser.add_argument("--keep", type=int, default=2, help="settings that go on, per network (default: %(default)s)")
+    parser.add_argument("--images", type=at_least(1), default=2, help="images of each task (default: %(default)s)")
+    parser.add_argument(
+        "--size", type=at_least(32), default=128, help="side of the crops in pixels (default: %(default)s)"
+    )
+    parser.add_argument("--nfe", type=at_least(1), nargs="+", default=list(NFES), help=f"evaluations (default: {NFES})")
+    parser.add_argument(
+        "--keep", type=at_least(1), default=2, help="settings that go on, per network (default: %(default)s)"
+    )
     parser.add_argument("--no-fid", action="store_true", help="leave out FID and KID")
     parser.add_argument("--dry-run", action="store_true", help="print what it costs, and stop")
     parser.add_argument("--render-only", action="store_true", help="tables and figure from what is stored")

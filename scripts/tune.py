@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from codes.cli import at_least
 from codes.config import Options, OptionsError, load_options, resolved
 from codes.tune import TAUS, Candidate, Losses, budgeted, choose, deficit, front, mean, search, tuned_options
 
@@ -25,11 +26,17 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("-opt", "--opt", type=Path, required=True, metavar="FILE", help="option file: network and data")
     parser.add_argument("--set", nargs="+", default=[], metavar="KEY=VALUE", dest="overrides", help="override options")
-    parser.add_argument("--budget", type=int, default=20, help="largest number of evaluations (default: %(default)s)")
+    parser.add_argument(
+        "--budget", type=at_least(1), default=20, help="largest number of evaluations (default: %(default)s)"
+    )
     parser.add_argument("--metric", choices=METRICS, default="lpips", help="of quality (default: %(default)s)")
-    parser.add_argument("--images", type=int, default=2, help="images of each task (default: %(default)s)")
-    parser.add_argument("--size", type=int, default=128, help="side of the crops in pixels (default: %(default)s)")
-    parser.add_argument("--keep", type=int, default=3, help="settings that go on to each stage (default: %(default)s)")
+    parser.add_argument("--images", type=at_least(1), default=2, help="images of each task (default: %(default)s)")
+    parser.add_argument(
+        "--size", type=at_least(32), default=128, help="side of the crops in pixels (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--keep", type=at_least(1), default=3, help="settings that go on to each stage (default: %(default)s)"
+    )
     parser.add_argument("--dry-run", action="store_true", help="print what it costs, and stop")
     parser.add_argument("--output", "-o", type=Path, default=Path("options/tuned.yml"), help="default: %(default)s")
     parser.add_argument("--results", type=Path, help="folder of the measurements (default: results/tune-NAME)")

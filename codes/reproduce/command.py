@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..cli import option_file
+from ..cli import at_least, option_file
 from ..config import OptionsError
 from ..figures import FIGURES
 from .catalogue import DATASETS, METHODS, TABLES, all_runs
@@ -45,8 +45,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     add("--table", nargs="+", default=[], metavar="NAME", choices=["all", *NAMES], help=f"all, {', '.join(NAMES)}")
     add("--model", choices=list(OPTIONS), default="embedded", help="the project's small network, or DA-CLIP's weights")
     add("-opt", "--opt", type=Path, metavar="FILE", help="option file with weights and data (default: the model's)")
-    add("--images", type=_positive, metavar="N", help="images per task (embedded: 2; daclip: all)")
-    add("--size", type=_positive, metavar="PIXELS", help="side of centre crops (embedded: 128; daclip: whole images)")
+    add("--images", type=at_least(1), metavar="N", help="images per task (embedded: 2; daclip: all)")
+    add("--size", type=at_least(1), metavar="PIXELS", help="side of centre crops (embedded: 128; daclip: whole images)")
     add("--fid", choices=["all", "figure", "none"], help="tasks with FID; figure: those of the paper's figure 2")
     add("--set", nargs="+", action="extend", default=[], metavar="KEY=VALUE", dest="overrides", help="override options")
     add("--results", type=Path, metavar="DIR", help="folder of the results (default: results/reproduce/MODEL)")
@@ -64,13 +64,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     except OptionsError as error:
         print(error, file=sys.stderr)
         return 2
-
-
-def _positive(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"expected a number from 1 on, got {text}")
-    return value
 
 
 def _names(arguments: argparse.Namespace) -> list[str]:

@@ -25,13 +25,13 @@ from ..data.pairs import DataError
 from ..distributed import Process
 from ..evaluate import stop_on_signal
 from ..networks import Architecture, architecture, build
-from ..networks.checkpoints import CheckpointError, Metadata, SDESettings, load_network
+from ..networks.checkpoints import CheckpointError, Metadata, load_network
 from ..networks.daclip import DaCLIP
 from ..networks.latent import LatentUNet
 from ..networks.model import resolve_precision
 from ..restorer import ImageRestorer
 from ..sde import MeanRevertingSDE
-from ..session import described, find_data, locate
+from ..session import described, find_data, locate, sde_settings
 from ..solvers import make_plan
 from . import sets, states
 from .data import Batch, Plan, batches
@@ -150,11 +150,6 @@ def load_models(options: Options, device: torch.device) -> Models:
     network = network.to(device)
     ema = copy.deepcopy(network).requires_grad_(False)
     return Models(network.train(), ema.eval(), choice, build_sde(options, recorded), daclip, latent)
-
-
-def sde_settings(sde: MeanRevertingSDE) -> SDESettings:
-    """The schedule as checkpoints record it."""
-    return SDESettings(sde.max_sigma, sde.T, sde.schedule, sde.eps, sde.convention)
 
 
 def make_objective(options: Options, sde: MeanRevertingSDE) -> Objective:
@@ -314,7 +309,7 @@ def make_learner(run: Run, process: Process) -> Learner:
         # Of parameters of 1x1 pixels, whose strides mean nothing.
         warnings.filterwarnings("ignore", "Grad strides do not match bucket view strides")
         learner.network = DistributedDataParallel(
-            models.network, [run.device] if run.device.type == "cuda" else None, broadcast_buffers=False
+            models.network, [run.device] if run.device.type == "cuda" else None, forward_sync_buffers=False
         )
     return learner
 

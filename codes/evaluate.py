@@ -30,6 +30,9 @@ from .distributed import Process
 from .records import Key, Record, RecordFile, read_records
 from .solvers import NonFiniteError, Plan, StepInfo
 
+# Seconds within which a second signal to stop is the same one, come another way.
+ECHO = 1.0
+
 Score = Callable[[NDArray[np.uint8], NDArray[np.uint8]], dict[str, float | None]]
 
 
@@ -148,15 +151,23 @@ def load_item(task: Task, item: Item, seed: int) -> Loaded:
 
 @contextmanager
 def stop_on_signal() -> Iterator[threading.Event]:
-    """An event that Ctrl-C and SIGTERM set; a second one interrupts at once."""
+    """An event that Ctrl-C and SIGTERM set; a second one interrupts at once.
+
+    One that comes with the first does not: Ctrl-C reaches all processes, and torchrun passes on what it got itself.
+    """
     stop = threading.Event()
+    told = 0.0
     if threading.current_thread() is not threading.main_thread():
         yield stop
         return
 
     def handle(number: int, frame: FrameType | None) -> None:
+        nonlocal told
         if stop.is_set():
+            if time.monotonic() - told < ECHO:
+                return
             raise KeyboardInterrupt
+        told = time.monotonic()
         stop.set()
         tqdm.write("stopping after the current batch (again to stop at once) ...")
 

@@ -19,6 +19,7 @@ import torch
 from codes.cli import test as evaluate
 from codes.data.images import read_picture, save_image, to_uint8
 from codes.data.pairs import image_seed
+from codes.evaluate import stop_on_signal
 from codes.metrics import psnr
 from codes.records import read_records
 from codes.solvers import sample
@@ -194,6 +195,17 @@ def test_ctrl_c_finishes_the_batch_and_prints_the_table(world, copy, children, c
     assert sum(row["images"] for row in summary["rows"] if row["nfe"]) == len(done)
     assert any("not restored yet: start again" in note for note in summary["notes"])
     assert not list(folder.rglob("*.part"))
+
+
+def test_one_ctrl_c_that_comes_twice_is_one(monkeypatch):
+    """torchrun passes on to its processes what the terminal has sent them already."""
+    with stop_on_signal() as stop:
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGTERM)
+        assert stop.is_set()
+        monkeypatch.setattr("codes.evaluate.ECHO", 0.0)
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
 
 
 def torchrun(processes: int, options: Path, code: int = 0) -> str:

@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # One thread per test worker: two workers with two OpenMP threads each slow each other down tenfold.
 WORKERS ?= auto
 
-.PHONY: help install weights demo app test lint typecheck unit format
+.PHONY: help install weights demo exact-demo app test lint typecheck unit format
 
 help:            ## list the targets
 	@grep -hE '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -21,7 +21,10 @@ $(VENV)/.installed: requirements.txt pyproject.toml
 weights: install  ## fetch the weights of LPIPS and FID into pretrained/metrics/
 	@$(BIN)/python scripts/fetch_weights.py || echo "going on without these weights"
 
-demo: weights    ## solve an exactly solvable problem with every solver; writes results/exact-demo/
+demo: weights    ## restore the demonstration images, degraded in ten ways; writes results/test/
+	$(BIN)/python test.py -opt options/test.yml
+
+exact-demo: install  ## solve an exactly solvable problem with every solver; writes results/exact-demo/
 	$(BIN)/python scripts/exact_demo.py
 
 app: weights     ## open the web page on http://127.0.0.1:7860

@@ -191,10 +191,9 @@ class PhotoRestorer:
             chosen = algorithm
         else:
             fitting = [solver for solver in self.solvers if algorithm in (None, solver.algorithm)]
-            chosen = min(
-                fitting or [Solver(cast(Algorithm, algorithm or defaults.ALGORITHM), defaults.NFE)],
-                key=lambda solver: (solver.algorithm != defaults.ALGORITHM, solver.nfe != defaults.NFE),
-            )
+            plain = Solver(cast(Algorithm, algorithm)) if algorithm else Solver(**defaults.SOLVER)
+            usual = defaults.SOLVER["algorithm"]
+            chosen = min(fitting or [plain], key=lambda solver: (solver.algorithm != usual, solver.nfe != defaults.NFE))
         return chosen if nfe is None else replace(chosen, num_sample_steps=nfe)
 
     def plan(self, algorithm: str | Solver | None = None, nfe: int | None = None) -> Plan:

@@ -57,7 +57,8 @@ class MRSamplerOutput(BaseOutput):  # type: ignore[misc]
 class MRSamplerScheduler(SchedulerMixin, ConfigMixin):  # type: ignore[misc]
     """All solvers of this project as a diffusers scheduler.
 
-    The arguments are those of `MeanRevertingSDE` (with T under diffusers' name, `num_train_timesteps`) and of `Solver`.
+    The arguments are those of `MeanRevertingSDE` (with T under diffusers' name, `num_train_timesteps`) and of `Solver`;
+    without an algorithm it is the project's default solver.
     `timesteps` has an entry for each network evaluation; Heun's method evaluates twice at a time, so that times repeat
     as in diffusers' own.
 
@@ -83,7 +84,7 @@ class MRSamplerScheduler(SchedulerMixin, ConfigMixin):  # type: ignore[misc]
         eps: float = 0.005,
         convention: str = "daclip",
         thetas: Sequence[float] | None = None,
-        algorithm: str = defaults.ALGORITHM,
+        algorithm: str | None = None,
         fit_target: str = "noise",
         solver_type: str | None = None,
         parameterization: str = "data",
@@ -126,7 +127,11 @@ class MRSamplerScheduler(SchedulerMixin, ConfigMixin):  # type: ignore[misc]
         given: dict[str, Any] = {
             name: tuple(value) if isinstance(value, list) else value for name, value in options.items()
         }
-        return Solver(self.config.algorithm, nfe, **given)
+        if self.config.algorithm is not None:
+            return Solver(self.config.algorithm, nfe, **given)
+        plain = {field.name: field.default for field in fields(Solver)}
+        changed = {name: value for name, value in given.items() if value != plain[name]}
+        return Solver(**{**defaults.SOLVER, **changed, "num_sample_steps": nfe})
 
     # ---- diffusers' interface
 

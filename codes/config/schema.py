@@ -12,7 +12,7 @@ from annotated_types import Ge, Gt, Le, Lt, MinLen
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, StringConstraints, model_validator
 from pydantic_core import PydanticCustomError
 
-from ..defaults import ALGORITHM, NFE
+from ..defaults import NFE, SOLVER
 from ..tasks import TASKS, TaskName
 from .kinds import (
     Count,
@@ -75,9 +75,12 @@ class Section(BaseModel):
         return {key: value for key, value in data.items() if value is not None or key not in cls.model_fields}
 
 
+_DEFAULT_SOLVER = ", ".join(f"`{key}: {value}`" for key, value in SOLVER.items())
+
+
 class SDEOptions(Section):
-    algorithm: Sweep[Algorithm] = Field(
-        ALGORITHM, description="the solver, see the README; `sampling_mode` is another name for it"
+    algorithm: Annotated[Sweep[Algorithm] | None, Unset(_DEFAULT_SOLVER)] = Field(
+        None, description="the solver, see the README; `sampling_mode` is another name for it"
     )
     max_sigma: Annotated[PositiveNumber | None, Unset("the checkpoint's, else 50")] = Field(
         None, description="stationary noise level; 1 or more is in 8-bit units (50 means 50/255)"
@@ -529,7 +532,9 @@ class Options(Section):
         common = {key: value for key, value in _given(self.sampler).items() if key != "variants"}
         variants = {name: _given(variant) for name, variant in self.sampler.variants.items()}
         defaults = {key: field.default for key, field in SolverOptions.model_fields.items()}
-        return expand(self.sde.algorithm, common, variants, defaults, self._steps)
+        if self.sde.algorithm is None and not variants:
+            common = {**SOLVER, **common}
+        return expand(self.sde.algorithm or SOLVER["algorithm"], common, variants, defaults, self._steps)
 
     def _steps(self, algorithm: str) -> int:
         """Evaluations where no number is given: the published files of the baselines mean T by that."""

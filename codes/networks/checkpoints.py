@@ -450,6 +450,7 @@ def save_checkpoint(path: str | Path, state: Mapping[str, Tensor], metadata: Met
     safetensors.torch.save_file(
         {key: value.detach().to("cpu").contiguous().clone() for key, value in state.items()}, partial, header
     )
+    partial.chmod(0o644)  # safetensors gives 0600
     partial.replace(file)
 
 

@@ -91,7 +91,8 @@ def measure(arguments: argparse.Namespace) -> int | None:
             for name, chosen in options.items():
                 restorer = session.load_restorer(chosen, device)
                 folder = arguments.output / name
-                trials.claim(folder, trials.facts_of(chosen, arguments.images, arguments.size), process)
+                if not arguments.dry_run:
+                    trials.claim(folder, trials.facts_of(chosen, arguments.images, arguments.size), process)
                 data = arguments.output / "data" / f"{arguments.images}x{arguments.size}"
                 cut = trials.crops(tasks, data, arguments.images, arguments.size, chosen.seed, process)
                 bench = trials.Bench(folder, cut, restorer, restorer.sde, scorer, device, process, chosen.seed)

@@ -68,7 +68,8 @@ def tune(arguments: argparse.Namespace, options: Options) -> int:
             scorer, notes = make_scorer(("psnr", "ssim", "lpips"), 0, device)
             if notes and arguments.metric == "lpips":
                 raise OptionsError(f"{notes[0]}; or choose --metric psnr")
-            trials.claim(folder, trials.facts_of(options, arguments.images, arguments.size), process)
+            if not arguments.dry_run:
+                trials.claim(folder, trials.facts_of(options, arguments.images, arguments.size), process)
             cut = trials.crops(tasks, folder / "data", arguments.images, arguments.size, options.seed, process)
             bench = trials.Bench(folder, cut, restorer, restorer.sde, scorer, device, process, options.seed)
             clean = all(item.gt is not None for task in cut for item in task.items)

@@ -362,6 +362,8 @@ def test_study_measures_what_it_renders(world, capsys):
     out = world / "study"
     arguments = ["-opt", str(options), "--model", str(world / "tiny.safetensors"), "--nfe", "5", "--keep", "1"]
     arguments += ["--images", "2", "--size", "32", "--no-fid", "-o", str(out)]
+    assert script("study").main([*arguments, "--dry-run", "--images", "1"]) == 0  # binds to nothing
+    assert "tiny: 1 images, " in capsys.readouterr().out
     assert script("study").main([*arguments, "--dry-run"]) == 0
     assert "tiny: 2 images, " in capsys.readouterr().out and not read_records(out / "tiny")
     assert script("study").main(arguments) == 0

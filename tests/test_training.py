@@ -214,6 +214,20 @@ def test_prior_states_have_no_trace_of_the_clean_image():
     assert torch.equal(objective.targets(x0, mu, t, noise, prior)[prior], (mu - x0)[prior])
 
 
+def test_noise_of_prior_states_is_that_from_which_a_sampler_finds_the_clean_image():
+    """And its error counts as that of the data, which it is 39 times at t = T."""
+    sde = MeanRevertingSDE()
+    x0, mu, noise = torch.rand(3, 2, 3, 4, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    t, prior = torch.full((2,), sde.T), torch.tensor([True, True])
+    objective = Objective(sde, "noise", weighting="data")
+    x, y = objective.states(x0, mu, t, noise, prior), objective.targets(x0, mu, t, noise, prior)
+    point = sde.point(float(sde.T))
+    found = convert(y, x, mu, point, source="noise", target="data", sigma_inf=sde.sigma_inf)
+    assert torch.allclose(found, x0, rtol=0, atol=1e-9)
+    value, _ = objective(lambda *_: y + 0.01, x0, mu, t, noise, prior)
+    assert float(value) == pytest.approx(0.01 * point.sigma / point.alpha, rel=0.03)
+
+
 @pytest.mark.parametrize("loss", ["l1", "l2"])
 def test_mean_error_of_a_patch_counts_as_told(loss):
     """The square of an error is that of its mean and that of the rest; 0 leaves the mean out."""

@@ -235,7 +235,7 @@ def load_restorer(path: str | Path, device: str = "auto", overrides: Sequence[st
     ...     save_checkpoint(file, build(choice).state_dict(), Metadata(choice, "noise", SDESettings(50)))
     ...     restorer = load_restorer(file, device="cpu")
     >>> restorer.core.fit_target, restorer.solver().algorithm
-    ('noise', 'mrsampler-pc')
+    ('noise', 'mrsampler')
     >>> restorer(np.zeros((16, 20, 3), np.uint8), nfe=2).shape
     torch.Size([3, 16, 20])
     """

@@ -253,8 +253,13 @@ def restorations(
     def count(info: StepInfo) -> None:
         steps.update()
 
+    before = 0
     for task in job.tasks:
-        for batch in batches(job, task, done, process, readers, outcome, stop):
+        items = open_items(job, task, done)
+        # In turn over all tasks, so that tasks of one image each are shared too.
+        mine = items[(process.rank - before) % process.world :: process.world]
+        before += len(items)
+        for batch in batches(job, task, mine, readers, outcome, stop):
             for label, plan in job.plans:
                 todo = [loaded for loaded in batch if (task.name, label, loaded.item.name) not in done]
                 if stop.is_set() or not todo:
@@ -293,20 +298,21 @@ def finished(job: Job) -> set[Key]:
     return {key for key in read_records(job.folder) if key in wanted and job.image_path(*key).is_file()}
 
 
+def open_items(job: Job, task: Task, done: set[Key]) -> list[Item]:
+    """The images of a task that some solver has still to restore."""
+    return [item for item in task.items if any((task.name, label, item.name) not in done for label, _ in job.plans)]
+
+
 def batches(
     job: Job,
     task: Task,
-    done: set[Key],
-    process: Process,
+    items: Sequence[Item],
     readers: ThreadPoolExecutor,
     outcome: Outcome,
     stop: threading.Event,
 ) -> Iterator[list[Loaded]]:
-    """This process's images of a task, read ahead, in batches of neighbours of equal size."""
-    open_items = [
-        item for item in task.items if any((task.name, label, item.name) not in done for label, _ in job.plans)
-    ]
-    mine = iter(open_items[process.rank :: process.world])
+    """Images of a task, read ahead, in batches of neighbours of equal size."""
+    mine = iter(items)
     ahead: deque[Future[Loaded]] = deque()
 
     def read_ahead() -> None:

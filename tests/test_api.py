@@ -136,7 +136,8 @@ def test_what_is_no_image_is_refused_with_the_reason(restorer, bad, reason):
 
 def test_solver_is_the_files_unless_it_is_named(folder):
     restorer = load_restorer(folder / "run.yml")  # posterior and mrsampler-pc, with 2 and 5 evaluations
-    assert restorer.solver() == Solver("mrsampler-pc", 2)
+    assert restorer.solver() == Solver("posterior", 2)
+    assert PhotoRestorer(restorer.core).solver() == Solver("mrsampler", 8, order=1, clamp=True)
     assert restorer.solver("posterior", 5) == Solver("posterior", 5)
     assert restorer.solver("heun") == Solver("heun", 8)
     own = Solver("mrsampler", 6, solver_type="ode", order=2)

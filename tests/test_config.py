@@ -723,10 +723,10 @@ def test_option_files_load_and_build(file):
     options = load_options(file, kind="train" if file.stem.startswith("train") else "test")
     assert options.ignored == []
     labels = {
-        "train": ["mrsampler-pc-nfe8"],
+        "train": ["mrsampler-nfe8"],
         "train-daclip": ["mrsampler-pc-nfe8"],
         "test": [f"{name}-nfe{n}" for name in ("best", "mr-sampler-1", "mr-sampler-2", "posterior") for n in (5, 10)],
-        "study": ["mrsampler-pc-nfe8"],
+        "study": ["mrsampler-nfe8"],
         "validation": ["mrsampler-nfe8"],
         "posterior": ["posterior-official-nfe100"],
         "euler": ["sde-official-nfe100"],

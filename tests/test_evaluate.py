@@ -233,7 +233,9 @@ def test_what_any_process_leaves_out_is_in_the_table(copy):
 def test_several_processes_give_the_same(world, copy, processes):
     torchrun(processes, write_options(copy, "reference"))
     folder = copy / "results" / "reference"
-    assert len(list(folder.glob("records.*.jsonl"))) == processes
+    shares = [len(path.read_bytes().splitlines()) for path in folder.glob("records.*.jsonl")]
+    assert len(shares) == processes
+    assert max(shares) - min(shares) <= 4  # the four solvers of one image: the tasks are shared as one
     same_as_reference(folder, world)
 
 

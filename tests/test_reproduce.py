@@ -242,7 +242,7 @@ def test_an_expectation_that_fails_is_told_with_its_meaning():
     text = theory(replace(results, cells=tuple(cells)))
     assert f"{len(EXPECTATIONS) - 1} of {len(EXPECTATIONS)} came out, 1 did not" in text
     assert text.count("**did not come out** (rainy).") == 1
-    assert "If it does not come out: The reference is data prediction" in text
+    assert "What that may mean: The reference is data prediction" in text
 
 
 def test_an_expectation_without_its_cells_is_not_decided():

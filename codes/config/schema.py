@@ -75,7 +75,7 @@ class Section(BaseModel):
         return {key: value for key, value in data.items() if value is not None or key not in cls.model_fields}
 
 
-_DEFAULT_SOLVER = ", ".join(f"`{key}: {value}`" for key, value in SOLVER.items())
+_DEFAULT_SOLVER = ", ".join(f"`{key}: {str(value).lower()}`" for key, value in SOLVER.items())
 
 
 class SDEOptions(Section):

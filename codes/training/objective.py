@@ -61,7 +61,7 @@ class Objective:
     def _noise_at_prior(self, x0: Tensor, mu: Tensor, noise: Tensor) -> Tensor:
         """What a network is to call noise where a sampler starts: that from which the sampler finds x0.
 
-        A sampler takes the state for alpha_T x0 + (1 - alpha_T) mu + sigma_T noise, though there is nothing of x0 in it.
+        A sampler takes the state for alpha_T x0 + (1 - alpha_T) mu + sigma_T noise, though nothing of x0 is in it.
         The true noise would tell it that the clean image is mu.
         """
         alpha, sigma = float(self.sde.alpha(self.sde.T)), float(self.sde.sigma(self.sde.T))

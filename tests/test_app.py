@@ -16,12 +16,13 @@ import numpy as np
 import pytest
 import torch
 
-from codes.api import load_restorer
+from codes.api import PhotoRestorer, load_restorer
 from codes.app import gate, render, service, work
 from codes.app.examples import make_examples
 from codes.app.uploads import Limits, decode_upload, preview
 from codes.data.images import ImageError, decode_picture, encode_image, to_uint8
 from codes.scoring import Scorer
+from codes.solvers import Solver
 from codes.tasks import TASKS
 
 from .app_server import Client, photo, png, running
@@ -223,6 +224,7 @@ def test_uncertainty_is_bright_where_samples_differ():
 
 
 def test_comparison_has_a_cell_for_each_solver_and_number(made, restorer):
+    made = replace(made, restorer=PhotoRestorer(restorer.core, (Solver("mrsampler", 8, order=2),)))
     *running, last = made.comparing(stored(made), stored(made, seed=1), ["posterior", "mrsampler"], [2, 1], 3, "me")
     assert last.grid.count("<td><img") == 3 and 'class="best"' in last.grid
     assert "order 2 needs num_sample_steps of at least 2" in last.grid  # one that cannot leaves the others

@@ -479,12 +479,12 @@ def test_stereo_and_bokeh_files_are_refused_with_a_sentence(file):
 # ---- sweeps
 
 SWEEPS = [
-    ("", ["mrsampler-pc-nfe8"]),
+    ("", ["mrsampler-nfe8"]),
     ("sde: {algorithm: posterior}", ["posterior-nfe100"]),
     ("sde: {algorithm: posterior, T: 1000, sample_T: -1}", ["posterior-nfe1000"]),
     ("sde: {algorithm: [sde, mrsampler], sample_T: 25}", ["sde-nfe25", "mrsampler-nfe25"]),
     ("sde: {algorithm: posterior}\nsampler: {compat: official}", ["posterior-official-nfe100"]),
-    ("sampler: {num_sample_steps: [5, 10, 5]}", ["mrsampler-pc-nfe5", "mrsampler-pc-nfe10"]),
+    ("sampler: {num_sample_steps: [5, 10, 5]}", ["mrsampler-nfe5", "mrsampler-nfe10"]),
     (
         "sde: {algorithm: [posterior, mrsampler]}\nsampler: {num_sample_steps: [5, 10]}",
         ["posterior-nfe5", "posterior-nfe10", "mrsampler-nfe5", "mrsampler-nfe10"],
@@ -497,15 +497,15 @@ SWEEPS = [
     (
         "sampler: {tau: [0, 0.25], mode: [sample, mmse]}",
         [
-            "mrsampler-pc-tau0-mode-default-nfe8",
-            "mrsampler-pc-tau0-mmse-nfe8",
-            "mrsampler-pc-tau0.25-mode-default-nfe8",
-            "mrsampler-pc-tau0.25-mmse-nfe8",
+            "mrsampler-tau0-mode-default-nfe8",
+            "mrsampler-tau0-mmse-nfe8",
+            "mrsampler-tau0.25-mode-default-nfe8",
+            "mrsampler-tau0.25-mmse-nfe8",
         ],
     ),
     (
         "sampler: {clamp: [true, false, [-1, 2]]}",
-        ["mrsampler-pc-clamp-nfe8", "mrsampler-pc-no-clamp-nfe8", "mrsampler-pc-clamp-1to2-nfe8"],
+        ["mrsampler-clamp-nfe8", "mrsampler-no-clamp-nfe8", "mrsampler-clamp-1to2-nfe8"],
     ),
     (
         "sde: {algorithm: mrsampler}\nsampler: {compat: [null, official], num_sample_steps: 5}",
@@ -513,7 +513,7 @@ SWEEPS = [
     ),
     (
         "sampler: {num_sample_steps: 2, time_schedule: [[100, 50, 0], [100, 30, 0]]}",
-        ["mrsampler-pc-times-nfe2", "mrsampler-pc-times-nfe2-2"],
+        ["mrsampler-times-nfe2", "mrsampler-times-nfe2-2"],
     ),
     (
         "sampler: {variants: {pc: {algorithm: mrsampler-pc, tau: 0.3}, paper: {algorithm: mrsampler, order: 2, "
@@ -521,8 +521,8 @@ SWEEPS = [
         ["pc-nfe5", "pc-nfe10", "paper-nfe5", "paper-nfe10"],
     ),
     (
-        "sampler: {variants: {a: {algorithm: [posterior, mrsampler], num_sample_steps: 5}, A: {num_sample_steps: 5}}}",
-        ["a-posterior-nfe5", "a-mrsampler-nfe5", "A-nfe5"],
+        "sampler: {num_sample_steps: 5, variants: {a: {algorithm: [posterior, mrsampler-pc]}, A: {lambda_min: null}}}",
+        ["a-posterior-nfe5", "a-mrsampler-pc-nfe5", "A-nfe5"],
     ),
     ("sampler: {variants: {a: {tau: 0.5}, A: {tau: 1}}}", ["a-nfe8", "A-nfe8-2"]),
     ("sampler: {variants: {a: {tau: 0.5}, b: {tau: 0.5}}}", ["a-nfe8"]),
@@ -594,11 +594,11 @@ def test_options_left_out_for_an_algorithm_do_nothing_there(algorithm, compat):
         ),
         (
             "sampler: {solver_type: ode, tau: 1, num_sample_steps: [5, 6]}",
-            "sampler.solver_type: solver_type 'ode' means tau 0.0, got tau 1.0 (mrsampler-pc-nfe5, mrsampler-pc-nfe6)",
+            "sampler.solver_type: solver_type 'ode' means tau 0.0, got tau 1.0 (mrsampler-nfe5, mrsampler-nfe6)",
         ),
         (
             "sampler: {time_schedule: [100, 50, 0]}",
-            "sampler.time_schedule: time_schedule: 8 steps need 9 times, got 3 (mrsampler-pc-nfe8)",
+            "sampler.time_schedule: time_schedule: 8 steps need 9 times, got 3 (mrsampler-nfe8)",
         ),
     ],
 )

@@ -482,7 +482,7 @@ def test_folder_has_everything(world):
     assert all(line["images/s"] > 0 for line in steps)
     checks = [line for line in lines if "validation" in line]
     assert [line["step"] for line in checks] == [6, 12]
-    assert {"val/input", "val/t=T", "val/mrsampler-pc-nfe2", "all/t=T"} <= set(checks[0]["validation"])
+    assert {"val/input", "val/t=T", "val/mrsampler-nfe2", "all/t=T"} <= set(checks[0]["validation"])
     assert checks[0]["validation"]["val/input"] == checks[1]["validation"]["val/input"]
     assert cv2.imread(str(folder / "validation" / "12.png")).shape[1] > 4 * 200
     assert len(json.loads((folder / "environment.json").read_text())) == 1
@@ -507,7 +507,7 @@ def test_checkpoints_run_by_themselves(world, copy):
     changes = ["sampler.num_sample_steps=2", f"results={copy}/r", "metrics.names=[psnr]"]
     changes.append(f"path.pretrain_model_G={folder}/models/12_EMA.safetensors")
     assert evaluate(["-opt", str(file), "--set", *changes]) == 0
-    assert len(list((copy / "r").glob("test/*/mrsampler-pc-nfe2/*.png"))) == 12
+    assert len(list((copy / "r").glob("test/*/mrsampler-nfe2/*.png"))) == 12
 
 
 def test_published_target_is_recorded_as_noise(copy):

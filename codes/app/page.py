@@ -190,7 +190,7 @@ def _compare_tab(service: Service, images: list[Any], seed: "gr.Number") -> None
     default = default_choice(service.restorer)
     with gr.Group():
         solvers = gr.CheckboxGroup(
-            list(CHOICES), value=list(dict.fromkeys([default.solver, "mrsampler", "posterior"])), label="Solvers",
+            list(CHOICES), value=list(dict.fromkeys([default.solver, "mrsampler-pc", "posterior"])), label="Solvers",
             elem_id="solvers",
         )  # fmt: skip
         nfes = gr.CheckboxGroup(

@@ -3,6 +3,7 @@
 import inspect
 import json
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -329,3 +330,10 @@ def test_network_is_a_diffusers_model(pipeline):
     with torch.no_grad():
         assert torch.equal(pipeline.network(x, mu, torch.tensor(50.0)), pipeline.network.network(x, mu, 50.0))
     assert pipeline.network.config.which_model_G == "ConditionalNAFNet"
+
+
+def test_without_an_algorithm_it_is_the_default_solver():
+    default = Solver("mrsampler", 8, order=1, clamp=True, fit_target="noise")
+    assert MRSamplerScheduler().solver_for(8) == default
+    assert MRSamplerScheduler(tau=0.5).solver_for(8) == replace(default, tau=0.5)
+    assert MRSamplerScheduler(algorithm="mrsampler").solver_for(8) == Solver("mrsampler", 8, fit_target="noise")

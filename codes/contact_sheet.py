@@ -5,22 +5,12 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from .resizing import shrunk
+
 Image = NDArray[np.uint8]
 
 _MARGIN = 4
 _FONT = 0.42
-
-
-def shrunk(image: Image, side: int) -> Image:
-    """An image scaled down to at most `side` pixels a side, never up."""
-    import cv2
-
-    height, width = image.shape[:2]
-    scale = min(1.0, side / max(height, width))
-    if scale == 1:
-        return image
-    size = (max(1, round(width * scale)), max(1, round(height * scale)))
-    return np.asarray(cv2.resize(image, size, interpolation=cv2.INTER_AREA), np.uint8)
 
 
 def fit(image: Image, cell: int) -> Image:

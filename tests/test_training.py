@@ -74,7 +74,8 @@ def write_options(folder: Path, name: str = "run", **changes: Any) -> Path:
         "sde": {"convention": "daclip"},
         "sampler": {"num_sample_steps": 2},
         "train": {
-            "niter": 12, "target": "velocity", "prior_share": 0.5, "lr_G": 1e-3, "clip_grad": 1.0, "val_freq": 6,
+            "niter": 12, "target": "velocity", "prior_share": 0.4, "own_share": 0.3, "lr_G": 1e-3, "clip_grad": 1.0,
+            "val_freq": 6,
         },
         "logger": {"print_freq": 2, "save_checkpoint_freq": 4},
     }  # fmt: skip
@@ -146,7 +147,7 @@ def test_published_loss_is_that_of_the_published_code(golden, loss):
     objective = Objective(MeanRevertingSDE(), "published", loss, weight=2.0)
     seen = []
 
-    def network(x, mu, t):
+    def network(x, mu, t, rows):
         seen.append(x)
         return predicted
 
@@ -168,7 +169,12 @@ def first_batch(run: training.Run) -> Batch:
 @pytest.mark.parametrize("loss", ["l1", "l2"])
 def test_a_step_has_the_loss_of_its_batch_and_learns_from_it(copy, loss):
     run = make_run(
-        copy, train__target="published", train__prior_share=0.0, train__loss_type=loss, train__clip_grad=None
+        copy,
+        train__target="published",
+        train__prior_share=0.0,
+        train__own_share=0.0,
+        train__loss_type=loss,
+        train__clip_grad=None,
     )
     learner, batch = training.make_learner(run, ALONE), first_batch(run)
     sde, t = run.models.sde, batch.t
@@ -192,7 +198,8 @@ def test_targets_are_what_turns_into_the_clean_image(target):
     t = torch.tensor([1, 20, 60, 99, 100])
     prior = torch.tensor([False, False, False, False, target != "noise"])
     objective = Objective(sde, target)
-    x, y = objective.states(x0, mu, t, noise, prior), objective.targets(x0, mu, t, noise, prior)
+    x = objective.states(x0, mu, t, noise, prior)
+    y = objective.targets(x, x0, mu, t, prior)
     for i in range(5):
         point = Point(100, 0.0, sde.sigma_inf, -math.inf) if prior[i] else sde.point(float(t[i]))
         found = convert(y[i], x[i], mu[i], point, source=target, target="data", sigma_inf=sde.sigma_inf)
@@ -211,7 +218,7 @@ def test_prior_states_have_no_trace_of_the_clean_image():
     assert torch.allclose(x[prior], (mu + sde.sigma_inf * noise)[prior], rtol=0, atol=1e-6)
     assert torch.equal(x[prior], objective.states(1 - x0, mu, t, noise, prior)[prior])
     assert not torch.equal(x[~prior], objective.states(1 - x0, mu, t, noise, prior)[~prior])
-    assert torch.equal(objective.targets(x0, mu, t, noise, prior)[prior], (mu - x0)[prior])
+    assert torch.equal(objective.targets(x, x0, mu, t, prior)[prior], (mu - x0)[prior])
 
 
 def test_noise_of_prior_states_is_that_from_which_a_sampler_finds_the_clean_image():
@@ -220,12 +227,38 @@ def test_noise_of_prior_states_is_that_from_which_a_sampler_finds_the_clean_imag
     x0, mu, noise = torch.rand(3, 2, 3, 4, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     t, prior = torch.full((2,), sde.T), torch.tensor([True, True])
     objective = Objective(sde, "noise", weighting="data")
-    x, y = objective.states(x0, mu, t, noise, prior), objective.targets(x0, mu, t, noise, prior)
+    x = objective.states(x0, mu, t, noise, prior)
+    y = objective.targets(x, x0, mu, t, prior)
     point = sde.point(float(sde.T))
     found = convert(y, x, mu, point, source="noise", target="data", sigma_inf=sde.sigma_inf)
     assert torch.allclose(found, x0, rtol=0, atol=1e-9)
     value, _ = objective(lambda *_: y + 0.01, x0, mu, t, noise, prior)
     assert float(value) == pytest.approx(0.01 * point.sigma / point.alpha, rel=0.03)
+
+
+@pytest.mark.parametrize("target", ["noise", "data", "velocity"])
+def test_own_states_hold_what_a_samplers_would(target):
+    """The degraded image, or what the network finds from it earlier. There too it is to find the clean image."""
+    sde = MeanRevertingSDE()
+    x0, mu, guess, noise = torch.rand(4, 4, 3, 4, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    guess[:, :, 0] = 7.0  # far outside: a sampler would not go there
+    t, asked = torch.tensor([30, 60, 90, 50]), torch.tensor([0, 80, 0, 50])
+    none = torch.zeros(4, dtype=torch.bool)
+    objective = Objective(sde, target)
+    calls = []
+
+    def network(x, mu, t, rows):
+        calls.append((x, t, rows))
+        return objective.targets(x, guess[rows] if len(calls) == 1 else x0, mu, t, none[: len(t)])
+
+    value, _ = objective(network, x0, mu, t, noise, none, asked)
+    assert float(value) == pytest.approx(0, abs=1e-12)
+    (first, first_t, rows), (x, _, _) = calls
+    assert rows.tolist() == [1] and first_t.tolist() == [80]
+    point = sde.point(80)
+    assert torch.allclose(first, mu[1:2] + point.sigma * noise[1:2].flip(-1), rtol=0, atol=1e-12)
+    held = torch.stack([x0[0], guess[1].clamp(x0[1].min(), x0[1].max()), x0[2], mu[3]])
+    assert torch.allclose(x, sde.marginal(held, mu, t, noise), rtol=0, atol=1e-9)
 
 
 @pytest.mark.parametrize("loss", ["l1", "l2"])
@@ -234,7 +267,8 @@ def test_mean_error_of_a_patch_counts_as_told(loss):
     sde = MeanRevertingSDE()
     x0, mu, noise = torch.rand(3, 2, 3, 4, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     t, prior = torch.tensor([30, 60]), torch.zeros(2, dtype=torch.bool)
-    wanted = Objective(sde, "velocity").targets(x0, mu, t, noise, prior)
+    plain = Objective(sde, "velocity")
+    wanted = plain.targets(plain.states(x0, mu, t, noise, prior), x0, mu, t, prior)
 
     def value(error: torch.Tensor, mean_weight: float) -> float:
         objective = Objective(sde, "velocity", loss, mean_weight=mean_weight)
@@ -256,8 +290,8 @@ def test_time_weighting_counts_errors_of_one_prediction_as_errors_of_another(los
     x0, mu, noise = torch.rand(3, 3, 3, 4, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     t, prior = torch.tensor([30, 60, 90]), torch.zeros(3, dtype=torch.bool)
     plain, weighted = Objective(sde, "velocity", loss), Objective(sde, "velocity", loss, weighting="data")
-    y = plain.targets(x0, mu, t, noise, prior) + 0.1 * torch.randn(3, 3, 4, 4, dtype=torch.float64)
     x = plain.states(x0, mu, t, noise, prior)
+    y = plain.targets(x, x0, mu, t, prior) + 0.1 * torch.randn(3, 3, 4, 4, dtype=torch.float64)
     data = torch.stack(
         [
             convert(
@@ -419,13 +453,17 @@ def test_every_photo_once_in_an_epoch(copy):
     assert sorted(images[:6]) == sorted(images[6:]) == [f"{i:02}" for i in range(6)]
 
 
-def test_times_and_prior_share():
-    times = Times((1.0,) * 100, prior_share=0.5)
+def test_times_and_shares():
+    times = Times((1.0,) * 100, prior_share=0.5, own_share=0.3)
     rng = np.random.default_rng(0)
     drawn = [times.draw(rng) for _ in range(4000)]
-    assert {t for t, prior in drawn if prior} == {100}
-    assert np.mean([prior for _, prior in drawn]) == pytest.approx(0.5, abs=0.03)
-    plain = [t for t, prior in drawn if not prior]
+    assert {t for t, prior, _ in drawn if prior} == {100}
+    assert np.mean([prior for _, prior, _ in drawn]) == pytest.approx(0.5, abs=0.03)
+    own = [(t, asked) for t, prior, asked in drawn if asked and not prior]
+    assert len(own) / 4000 == pytest.approx(0.3, abs=0.03) and not any(prior and asked for _, prior, asked in drawn)
+    assert all(t <= asked <= 100 for t, asked in own)
+    assert np.mean([asked == t for t, asked in own if t < 100]) == pytest.approx(0.5, abs=0.05)
+    plain = [t for t, prior, _ in drawn if not prior]
     assert min(plain) == 1 and max(plain) == 100 and np.mean(plain) == pytest.approx(50.5, abs=2.5)
     sde = MeanRevertingSDE()
     late = Times(time_weights(sde, "late"))
@@ -521,6 +559,7 @@ def test_loss_falls_and_the_average_follows(copy):
         copy, train__niter=120, train__lr_G=2e-3, logger__print_freq=20, logger__save_checkpoint_freq=120,
         datasets__train__degradation="noisy", datasets__train__patch_size=24, train__val_freq=1000,
         train__prior_share=1.0,
+        train__own_share=0.0,
     )  # fmt: skip
     assert train(["-opt", str(path)]) == 0
     lines = [json.loads(line) for line in (copy / "results" / "run" / "log.jsonl").read_text().splitlines()]

@@ -15,8 +15,8 @@ import torch
 from numpy.typing import NDArray
 
 from ..api import PhotoRestorer, Restoration
-from ..contact_sheet import shrunk
 from ..data.images import Picture, to_uint8
+from ..resizing import shrunk
 from ..scoring import Scorer
 from ..solvers import SOLVERS, NonFiniteError, Solver, StepInfo
 

@@ -37,6 +37,9 @@ def problems(options: Options, kind: Kind) -> Iterator[tuple[Keys, str]]:
             yield from _dataset(options, name, dataset, kind)
     if kind == "train" and options.train.lr_scheme == "MultiStepLR" and not options.train.lr_steps:
         yield ("train", "lr_steps"), "missing, lr_scheme MultiStepLR needs the steps where the learning rate falls"
+    if kind == "train" and options.train.prior_share + options.train.own_share > 1:
+        text = f"{options.train.own_share} and prior_share {options.train.prior_share} are more than all samples"
+        yield ("train", "own_share"), text
 
 
 def _networks(options: Options) -> Iterator[tuple[Keys, str]]:

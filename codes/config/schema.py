@@ -372,7 +372,7 @@ class TrainOptions(Section):
     time_weighting: Literal["none", "noise", "data", "velocity"] = Field(
         "none",
         description="as an error of what an error of the prediction counts, where the target is not `published`: "
-        "another weight for each t (10 at the most); `none`: all times count the same",
+        "another weight for each t (40 at the most); `none`: all times count the same",
     )
     mean_weight: Share = Field(
         1.0,
@@ -389,6 +389,12 @@ class TrainOptions(Section):
         description="share of samples at t = T that start from exactly the prior, mu + sigma_inf z. alpha is not quite "
         "0 there, so that the mean of a training state betrays changes of the whole image (low light, haze, shadow); "
         "a small network reads them there instead of in mu, and restores nothing when it is to sample",
+    )
+    own_share: Share = Field(
+        0.0,
+        description="share of samples, at any t, whose state holds what a sampler's might, not the clean image: half "
+        "of them the degraded image, the others what the network finds from that at a later time. A network that has "
+        "seen only states made of clean images takes its own errors for the truth",
     )
     task_weights: Annotated[dict[TaskName, PositiveNumber], Unset("1 each")] = Field(
         {}, description="how often tasks are drawn, relative to each other; those not named have 1"

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
+from ..resizing import shrunk
 from .images import ImageError, encode_image, read_image, to_uint8, write_atomically
 
 Image = NDArray[np.uint8]
@@ -222,25 +223,13 @@ SOURCES = (
 )
 
 
-def shrink(image: Image, side: int) -> Image:
-    """An image with its longer side shrunk to `side` by averaging areas; smaller ones are kept."""
-    import cv2
-
-    height, width = image.shape[:2]
-    scale = side / max(height, width)
-    if scale >= 1:
-        return image
-    size = (max(1, round(width * scale)), max(1, round(height * scale)))
-    return np.asarray(cv2.resize(image, size, interpolation=cv2.INTER_AREA), np.uint8)
-
-
 def prepare(path: Path, photo: Photo, split: str) -> Image:
     """A photograph as it is used: shrunk for training, a square of 256x256 for validation."""
     image = to_uint8(read_image(path))
     if photo.box is not None:
         left, top, side = photo.box
         image = np.ascontiguousarray(image[top : top + side, left : left + side])
-    return shrink(image, TRAIN_SIDE if split == "train" else VAL_SIDE)
+    return shrunk(image, TRAIN_SIDE if split == "train" else VAL_SIDE)
 
 
 def prepare_photos(folder: Path, sources: tuple[Source, ...] = SOURCES) -> list[str]:

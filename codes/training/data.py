@@ -5,6 +5,7 @@ the number of reading processes, of training processes, nor of how often the run
 """
 
 import functools
+import math
 import multiprocessing
 import os
 import signal
@@ -23,6 +24,7 @@ from torch.utils.data import DataLoader, Dataset
 from ..data.degradations import Degrade, enlarged
 from ..data.images import ImageError, from_uint8, read_image, to_uint8
 from ..data.pairs import DataError, Item
+from ..resizing import scaled
 
 Pixels = NDArray[np.uint8]  # (H, W, 3)
 
@@ -50,22 +52,35 @@ class Task:
 
 @dataclass(frozen=True)
 class Times:
-    """How times are drawn: `weights[t - 1]` for t = 1..T, and the share of samples that start from the prior."""
+    """How times are drawn: `weights[t - 1]` for t = 1..T.
+
+    prior_share  of samples that start from the prior
+    own_share    of samples at these times whose state holds what a sampler's might: half of them the degraded image,
+                 the others what the network finds from that at a later time
+    """
 
     weights: tuple[float, ...]
     prior_share: float = 0.0
+    own_share: float = 0.0
 
     @functools.cached_property
     def cumulative(self) -> NDArray[np.float64]:
         total = np.cumsum(np.asarray(self.weights, np.float64))
         return np.asarray(total / total[-1])
 
-    def draw(self, rng: np.random.Generator) -> tuple[int, bool]:
-        """A time, and whether the state is the prior; both numbers are drawn in any case."""
+    def draw(self, rng: np.random.Generator) -> tuple[int, bool, int]:
+        """A time, whether the state is the prior, and when the network is asked what the state holds.
+
+        The last is 0 for a state that holds the clean image, and the time itself for one that holds the degraded image.
+        """
         share, position = rng.uniform(size=2)
+        last = len(self.weights)
         if share < self.prior_share:
-            return len(self.weights), True
-        return min(int(np.searchsorted(self.cumulative, position, side="right")), len(self.weights) - 1) + 1, False
+            return last, True, 0
+        t = min(int(np.searchsorted(self.cumulative, position, side="right")), last - 1) + 1
+        if share < self.prior_share + self.own_share:
+            return t, False, t + max(0, math.ceil((last - t) * rng.uniform(-1, 1)))
+        return t, False, 0
 
 
 @dataclass(frozen=True)
@@ -97,13 +112,14 @@ class Plan:
 
 @dataclass(frozen=True)
 class Batch:
-    """Samples as tensors: degraded `lq` and clean `gt` in [0, 1], noise, times, whether the state is the prior."""
+    """Samples as tensors: degraded `lq` and clean `gt` in [0, 1], noise, and the three that `Times.draw` tells."""
 
     lq: Tensor
     gt: Tensor
     noise: Tensor
     t: Tensor
     prior: Tensor
+    asked: Tensor
     names: tuple[str, ...]
     clip: Tensor | None = None
 
@@ -114,14 +130,13 @@ class Batch:
         """Some of the samples."""
         clip = None if self.clip is None else self.clip[rows]
         lq, gt, noise = self.lq[rows], self.gt[rows], self.noise[rows]
-        return Batch(lq, gt, noise, self.t[rows], self.prior[rows], self.names[rows], clip)
+        return Batch(lq, gt, noise, self.t[rows], self.prior[rows], self.asked[rows], self.names[rows], clip)
 
     def to(self, device: torch.device) -> "Batch":
         """The same on a device; times stay, they choose from tables on the CPU."""
         clip = None if self.clip is None else self.clip.to(device)
-        return Batch(
-            self.lq.to(device), self.gt.to(device), self.noise.to(device), self.t, self.prior, self.names, clip
-        )
+        lq, gt, noise = self.lq.to(device), self.gt.to(device), self.noise.to(device)
+        return Batch(lq, gt, noise, self.t, self.prior, self.asked, self.names, clip)
 
 
 @dataclass(frozen=True)
@@ -133,6 +148,7 @@ class Sample:
     noise: Tensor | None = None
     t: int = 0
     prior: bool = False
+    asked: int = 0
     name: str = ""
     clip: Tensor | None = None
     problem: str = ""
@@ -184,14 +200,14 @@ class TrainingSet(Dataset[Sample]):
             gt, lq = self._degraded(task, item, rng)
         else:
             gt, lq = self._pair(task, item, rng)
-        t, prior = plan.times.draw(late)
+        t, prior, asked = plan.times.draw(late)
         noise = late.standard_normal(plan.noise_shape or tuple(gt.shape), dtype=np.float32)
         clip = None
         if plan.clip_size is not None:
             from ..networks.daclip import clip_transform
 
             clip = clip_transform(lq[None], plan.clip_size)[0]
-        return Sample(lq, gt, torch.from_numpy(noise), t, prior, f"{task.name}/{item.name}", clip)
+        return Sample(lq, gt, torch.from_numpy(noise), t, prior, asked, f"{task.name}/{item.name}", clip)
 
     def _choose(self, number: int, rng: np.random.Generator) -> tuple[Task, Item]:
         """The task and image of a sample: every image once in an epoch; mode MD: tasks in turn, then any image."""
@@ -229,7 +245,7 @@ class TrainingSet(Dataset[Sample]):
         scale = max(self.plan.min_scale ** rng.uniform(), patch / min(pixels.shape[:2]))
         height, width = (min(round(side / scale), length) for length in pixels.shape[:2])
         region = _window(pixels, height, width, _corner(pixels, height, width, rng))
-        clean = from_uint8(self._turned(_shrunk(region, scale), rng.uniform(size=3)))
+        clean = from_uint8(self._turned(scaled(region, scale), rng.uniform(size=3)))
         degraded = self._degrade[task.name](clean, rng)
         top, left = (int(rng.integers((length - patch) // BLOCK + 1)) * BLOCK for length in clean.shape[1:])
         rows, columns = slice(top, top + patch), slice(left, left + patch)
@@ -286,16 +302,6 @@ def _window(pixels: Pixels, height: int, width: int, corner: tuple[int, int]) ->
     return pixels[corner[0] : corner[0] + height, corner[1] : corner[1] + width]
 
 
-def _shrunk(pixels: Pixels, scale: float) -> Pixels:
-    """Smaller by averaging areas: what the pixels of a smaller image would have seen."""
-    import cv2
-
-    if scale >= 1:
-        return pixels
-    height, width = (round(length * scale) for length in pixels.shape[:2])
-    return np.asarray(cv2.resize(pixels, (width, height), interpolation=cv2.INTER_AREA), np.uint8)
-
-
 def collate(samples: Sequence[Sample]) -> Batch | str:
     """Samples as a batch, or the first reason why there is none."""
     problem = next((sample.problem for sample in samples if sample.problem), None)
@@ -311,6 +317,7 @@ def collate(samples: Sequence[Sample]) -> Batch | str:
         stacked("noise"),
         torch.tensor([sample.t for sample in samples]),
         torch.tensor([sample.prior for sample in samples]),
+        torch.tensor([sample.asked for sample in samples]),
         tuple(sample.name for sample in samples),
         None if samples[0].clip is None else stacked("clip"),
     )

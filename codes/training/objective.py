@@ -11,8 +11,8 @@ from torch import Tensor
 from ..objective import matching_loss, optimal_step_mean, reverse_step_mean
 from ..sde import MeanRevertingSDE
 
-# network(x, mu, t): the prediction for states with a time for each.
-Network = Callable[[Tensor, Tensor, Tensor], Tensor]
+# network(x, mu, t, rows): the prediction for states with a time for each, which belong to these samples of the batch.
+Network = Callable[[Tensor, Tensor, Tensor, Tensor | slice], Tensor]
 
 # Where alpha is tiny, an error of the noise is a hundredfold error of the data. At t = T with the published schedule it
 # is 39-fold, which has to count: the whole restoration begins there.
@@ -49,30 +49,43 @@ class Objective:
         start = self.sde.prior(mu, noise)
         return torch.where(_flags(prior, x), start, x)
 
-    def targets(self, x0: Tensor, mu: Tensor, t: Tensor, noise: Tensor, prior: Tensor) -> Tensor:
-        """What `fit_target` truly is."""
-        if self.fit_target == "noise":
-            return torch.where(_flags(prior, x0), self._noise_at_prior(x0, mu, noise), noise)
+    def targets(self, x: Tensor, x0: Tensor, mu: Tensor, t: Tensor, prior: Tensor) -> Tensor:
+        """What the network is to say in the state x, that a sampler finds x0 from it.
+
+        In a state that was made from x0 that is the true noise or velocity. In one that was made without x0, or from
+        something else, the true noise would lead the sampler to that.
+        """
         if self.fit_target == "data":
             return x0
-        cos, sin = (_column(values, x0) for values in self._angle(t, prior))
-        return sin * (mu - x0) + self.sde.sigma_inf * cos * noise
+        if self.fit_target == "noise":
+            alpha, sigma = self.sde.alpha(t.cpu().numpy()), self.sde.sigma(t.cpu().numpy())
+            return (x - mu - _column(alpha, x) * (x0 - mu)) / _column(sigma, x)
+        cos, sin = (_column(values, x) for values in self._angle(t, prior))
+        return (mu - x0 + cos * (x - mu)) / sin
 
-    def _noise_at_prior(self, x0: Tensor, mu: Tensor, noise: Tensor) -> Tensor:
-        """What a network is to call noise where a sampler starts: that from which the sampler finds x0.
-
-        A sampler takes the state for alpha_T x0 + (1 - alpha_T) mu + sigma_T noise, though nothing of x0 is in it.
-        The true noise would tell it that the clean image is mu.
-        """
-        alpha, sigma = float(self.sde.alpha(self.sde.T)), float(self.sde.sigma(self.sde.T))
-        return (self.sde.sigma_inf * noise - alpha * (x0 - mu)) / sigma
+    def found(self, y: Tensor, x: Tensor, mu: Tensor, t: Tensor) -> Tensor:
+        """The clean image that a sampler finds where the network says y: `targets` the other way round."""
+        if self.fit_target == "data":
+            return y
+        times = t.cpu().numpy()
+        alpha, sigma = _column(self.sde.alpha(times), x), _column(self.sde.sigma(times), x)
+        if self.fit_target == "noise":
+            return mu + (x - mu - sigma * y) / alpha
+        return mu + alpha * (x - mu) - sigma / self.sde.sigma_inf * y
 
     def __call__(
-        self, network: Network, x0: Tensor, mu: Tensor, t: Tensor, noise: Tensor, prior: Tensor
+        self,
+        network: Network,
+        x0: Tensor,
+        mu: Tensor,
+        t: Tensor,
+        noise: Tensor,
+        prior: Tensor,
+        asked: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """The loss of a batch, and the prediction it is of."""
-        x = self.states(x0, mu, t, noise, prior)
-        y = network(x, mu, t)
+        """The loss of a batch, and the prediction it is of. For `asked` see `seen`."""
+        x = self.states(x0 if asked is None else self.seen(network, x0, mu, t, noise, asked), mu, t, noise, prior)
+        y = network(x, mu, t, slice(None))
         y = y.to(torch.promote_types(y.dtype, torch.float32))
         if self.target == "published":
             predicted, wanted = (
@@ -80,7 +93,7 @@ class Objective:
                 optimal_step_mean(self.sde, x, x0, mu, t),
             )
         else:
-            predicted, wanted = y, self.targets(x0, mu, t, noise, prior)
+            predicted, wanted = y, self.targets(x, x0, mu, t, prior)
         weights = self._weights(t, prior, y)
         if self.mean_weight == 1:
             return self.weight * matching_loss(predicted, wanted, self.loss, weights), y
@@ -88,6 +101,25 @@ class Objective:
         detail = matching_loss(predicted - mean, wanted, self.loss, weights)
         brightness = matching_loss(mean, torch.zeros_like(mean), self.loss, weights)
         return self.weight * (detail + self.mean_weight * brightness), y
+
+    @torch.no_grad()
+    def seen(self, network: Network, x0: Tensor, mu: Tensor, t: Tensor, noise: Tensor, asked: Tensor) -> Tensor:
+        """What states hold in the place of x0.
+
+        x0 itself where `asked` is 0. Where it is t the degraded image, all that a sampler has to begin with. Where it
+        is later than t, what the network finds at that time in such a state: a sampler's states are made of that.
+        """
+        asked = asked.to(x0.device)
+        content = torch.where(_flags((asked == 0), x0), x0, mu)
+        rows = (asked > t.to(x0.device)).nonzero().flatten()
+        if not len(rows):
+            return content
+        times, mu = asked[rows], mu[rows]
+        x = self.sde.marginal(mu, mu, times, noise[rows].flip(-1))  # mirrored: other noise than in the state to come
+        found = self.found(network(x, mu, times, rows).to(mu), x, mu, times)
+        # A sampler keeps within what images can be. For a noise prediction at a late time that is much.
+        low, high = (limit(x0[rows].flatten(1), 1).view(-1, 1, 1, 1) for limit in (torch.amin, torch.amax))
+        return content.index_copy(0, rows, found.clamp(low, high))
 
     def _angle(self, t: Tensor, prior: Tensor) -> tuple[np.ndarray, np.ndarray]:
         """cos and sin of the angle between data and noise: alpha and sigma / sigma_inf, at the prior 0 and 1."""

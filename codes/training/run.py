@@ -211,12 +211,12 @@ def batch_loss(run: Run, network: Callable[..., Tensor], batch: Batch) -> tuple[
     dtype = resolve_precision(run.options.precision, run.device)
     takes_mu = getattr(models.network, "takes_mu", True)
 
-    def predict(x: Tensor, mu: Tensor, t: Tensor) -> Tensor:
+    def predict(x: Tensor, mu: Tensor, t: Tensor, rows: Tensor | slice) -> Tensor:
         t = t.to(x.device)
         with nullcontext() if dtype is None else torch.autocast(run.device.type, dtype):
-            return network(x, mu, t, *features) if takes_mu else network(x, t)
+            return network(x, mu, t, *(feature[rows] for feature in features)) if takes_mu else network(x, t)
 
-    return run.objective(predict, x0, mu, batch.t, batch.noise, batch.prior)
+    return run.objective(predict, x0, mu, batch.t, batch.noise, batch.prior, batch.asked)
 
 
 def step(run: Run, learner: "Learner", batch: Batch, process: Process) -> float:

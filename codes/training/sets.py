@@ -32,7 +32,7 @@ def training_plan(options: Options) -> Plan:
     weights = tuple(train.task_weights.get(name, 1.0) for name in names) if train.task_weights else None  # type: ignore[call-overload]
     return Plan(
         tasks,
-        Times((1.0,), train.prior_share),
+        Times((1.0,), train.prior_share, train.own_share),
         dataset.GT_size or dataset.patch_size or 256,
         dataset.batch_size,
         options.seed,

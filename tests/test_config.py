@@ -275,6 +275,10 @@ def test_training_needs_a_set_to_train_on_and_steps(load):
     assert message(load, text, kind="train").endswith(
         "train.lr_steps: missing, lr_scheme MultiStepLR needs the steps where the learning rate falls"
     )
+    text = "datasets: {train: {root: d}}\ntrain: {prior_share: 0.7, own_share: 0.5}\n" + NETWORK
+    assert message(load, text, kind="train").endswith(
+        "train.own_share: 0.5 and prior_share 0.7 are more than all samples"
+    )
 
 
 # ---- what is accepted

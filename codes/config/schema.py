@@ -372,7 +372,7 @@ class TrainOptions(Section):
     time_weighting: Literal["none", "noise", "data", "velocity"] = Field(
         "none",
         description="as an error of what an error of the prediction counts, where the target is not `published`: "
-        "another weight for each t (40 at the most); `none`: all times count the same",
+        "another weight for each t (10 at the most); `none`: all times count the same",
     )
     mean_weight: Share = Field(
         1.0,

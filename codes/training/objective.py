@@ -14,9 +14,9 @@ from ..sde import MeanRevertingSDE
 # network(x, mu, t, rows): the prediction for states with a time for each, which belong to these samples of the batch.
 Network = Callable[[Tensor, Tensor, Tensor, Tensor | slice], Tensor]
 
-# Where alpha is tiny, an error of the noise is a hundredfold error of the data. At t = T with the published schedule it
-# is 39-fold, which has to count: the whole restoration begins there.
-_LARGEST_WEIGHT = 40.0
+# Where alpha is tiny, an error of the noise is a hundredfold error of the data. Counted so, nothing but the noise would
+# be learned; and nothing depends on it, for the data that is found there has the weight alpha in the states to come.
+_LARGEST_WEIGHT = 10.0
 
 
 @dataclass(frozen=True)

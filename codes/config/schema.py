@@ -392,9 +392,9 @@ class TrainOptions(Section):
     )
     own_share: Share = Field(
         0.0,
-        description="share of samples, at any t, whose state holds what a sampler's might, not the clean image: half "
-        "of them the degraded image, the others what the network finds from that at a later time. A network that has "
-        "seen only states made of clean images takes its own errors for the truth",
+        description="share of samples, at any t, whose state holds what a sampler's might, not the clean image: a "
+        "quarter of them the degraded image, the others what the network finds from that at a later time. A network "
+        "that has seen only states made of clean images takes its own errors for the truth",
     )
     task_weights: Annotated[dict[TaskName, PositiveNumber], Unset("1 each")] = Field(
         {}, description="how often tasks are drawn, relative to each other; those not named have 1"

@@ -55,8 +55,8 @@ class Times:
     """How times are drawn: `weights[t - 1]` for t = 1..T.
 
     prior_share  of samples that start from the prior
-    own_share    of samples at these times whose state holds what a sampler's might: half of them the degraded image,
-                 the others what the network finds from that at a later time
+    own_share    of samples at these times whose state holds what a sampler's might: a quarter of them the degraded
+                 image, the others what the network finds from that at a later time
     """
 
     weights: tuple[float, ...]
@@ -79,7 +79,7 @@ class Times:
             return last, True, 0
         t = min(int(np.searchsorted(self.cumulative, position, side="right")), last - 1) + 1
         if share < self.prior_share + self.own_share:
-            return t, False, t + max(0, math.ceil((last - t) * rng.uniform(-1, 1)))
+            return t, False, t + max(0, math.ceil((last - t) * rng.uniform(-1 / 3, 1)))
         return t, False, 0
 
 

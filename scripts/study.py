@@ -37,7 +37,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument(
         "--size", type=at_least(32), default=128, help="side of the crops in pixels (default: %(default)s)"
     )
-    parser.add_argument("--nfe", type=at_least(1), nargs="+", default=list(NFES), help=f"evaluations (default: {NFES})")
+    parser.add_argument("--nfe", type=at_least(2), nargs="+", default=list(NFES), help=f"evaluations (default: {NFES})")
     parser.add_argument(
         "--keep", type=at_least(1), default=2, help="settings that go on, per network (default: %(default)s)"
     )
@@ -51,11 +51,6 @@ def main(argv: list[str] | None = None) -> int:
     )
     arguments = parser.parse_args(argv)
     logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
-    for name, least in (("images", 1), ("size", 32), ("keep", 1)):
-        if getattr(arguments, name) < least:
-            parser.error(f"--{name} must be at least {least}, got {getattr(arguments, name)}")
-    if min(arguments.nfe) < 2:
-        parser.error(f"--nfe must be at least 2, got {min(arguments.nfe)}")
     try:
         if not arguments.render_only:
             code = measure(arguments)

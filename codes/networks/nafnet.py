@@ -78,15 +78,26 @@ class NAFBlock(nn.Module):
 
     def _combine(self, x: Tensor, h: Tensor, attention: Tensor, modulation: Tensor) -> Tensor:
         """Everything after the mean over all pixels, from which `attention` is made; pixel by pixel."""
-        if len(x) == 1 and x[0, 0].numel() > 8 * self.width:
-            # Scaling the weights is less work than scaling the image.
-            h = F.conv2d(h, self.conv3.weight * attention, self.conv3.bias)
+        if torch.is_grad_enabled():
+            # Scales that belong to the weights: a third of the passes over memory of a training step.
+            y = x + _scaled(self.conv3, self.beta, h * attention)
         else:
-            h = self.conv3(h * attention)
-        y = torch.addcmul(x, h, self.beta)
-        h = _modulated(self.norm2, y, modulation)
-        h = self.conv5(self.sg(self.conv4(h)))
-        return torch.addcmul(y, h, self.gamma)
+            if len(x) == 1 and x[0, 0].numel() > 8 * self.width:
+                # Scaling the weights is less work than scaling the image.
+                h = F.conv2d(h, self.conv3.weight * attention, self.conv3.bias)
+            else:
+                h = self.conv3(h * attention)
+            y = torch.addcmul(x, h, self.beta)
+        h = self.sg(self.conv4(_modulated(self.norm2, y, modulation)))
+        if torch.is_grad_enabled():
+            return y + _scaled(self.conv5, self.gamma, h)
+        return torch.addcmul(y, self.conv5(h), self.gamma)
+
+
+def _scaled(conv: Convolution, scale: nn.Parameter, h: Tensor) -> Tensor:
+    """scale * conv(h), with as little work on the image as conv(h)."""
+    assert conv.bias is not None
+    return F.conv2d(h, conv.weight * scale.view(-1, 1, 1, 1), conv.bias * scale.flatten())
 
 
 def _modulated(norm: ChannelNorm, x: Tensor, modulation: Tensor) -> Tensor:
@@ -94,7 +105,7 @@ def _modulated(norm: ChannelNorm, x: Tensor, modulation: Tensor) -> Tensor:
     shift, scale = modulation.chunk(2, dim=1)
     if len(modulation) == 1:
         weight = norm.g.flatten() * (1 + scale[0])
-        y = F.layer_norm(x.permute(0, 2, 3, 1), (x.shape[1],), weight, shift[0], NORM_EPS)
+        y = F.layer_norm(x.permute(0, 2, 3, 1), (x.shape[1],), weight, shift[0].to(weight), NORM_EPS)
         return y.permute(0, 3, 1, 2)
     return modulate_(norm(x), scale, shift)
 

@@ -102,12 +102,17 @@ class Plan:
     weights: tuple[float, ...] | None = None  # of the tasks; None: equal
     noise_shape: tuple[int, int, int] | None = None  # of latents; None: that of the patch
     clip_size: int | None = None  # side of the images that DA-CLIP sees; None: there is none
+    patches: tuple[tuple[int, int], ...] = ()  # (step, patch): from this step on, in order
     cache: int = 1 << 30  # bytes of decoded images that a reading process keeps
 
     @property
     def length(self) -> int:
         """Images of an epoch."""
         return len(self.tasks[0].items) if self.shared_images else sum(len(task.items) for task in self.tasks)
+
+    def patch_at(self, step: int) -> int:
+        """The side of a step's patches."""
+        return next((patch for start, patch in reversed(self.patches) if step >= start), self.patch)
 
 
 @dataclass(frozen=True)
@@ -197,9 +202,9 @@ class TrainingSet(Dataset[Sample]):
         rng, late = (np.random.default_rng((plan.seed, step, index, stream)) for stream in (0, 1))
         task, item = self._choose(number, rng)
         if task.degradation is not None:
-            gt, lq = self._degraded(task, item, rng)
+            gt, lq = self._degraded(task, item, plan.patch_at(step), rng)
         else:
-            gt, lq = self._pair(task, item, rng)
+            gt, lq = self._pair(task, item, plan.patch_at(step), rng)
         t, prior, asked = plan.times.draw(late)
         noise = late.standard_normal(plan.noise_shape or tuple(gt.shape), dtype=np.float32)
         clip = None
@@ -227,7 +232,7 @@ class TrainingSet(Dataset[Sample]):
         own = plan.shared_images or len(plan.tasks) == 1
         return task, task.items[position if own else int(uniform * len(task.items))]
 
-    def _degraded(self, task: Task, item: Item, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
+    def _degraded(self, task: Task, item: Item, patch: int, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
         """A patch of a clean image, degraded as part of something larger.
 
         A degradation that is made for the patch alone would not look like a part of a degraded image: haze would
@@ -236,7 +241,6 @@ class TrainingSet(Dataset[Sample]):
         assert item.gt is not None and task.degradation is not None
         if task.name not in self._degrade:
             self._degrade[task.name] = task.degradation()
-        patch = self.plan.patch
         pixels = self._cache.read(str(item.gt))
         around = patch + MARGIN
         side = max(around, min(3 * patch, WHOLE)) if task.name in WIDE else around
@@ -251,10 +255,10 @@ class TrainingSet(Dataset[Sample]):
         rows, columns = slice(top, top + patch), slice(left, left + patch)
         return clean[:, rows, columns].contiguous(), degraded[:, rows, columns].contiguous()
 
-    def _pair(self, task: Task, item: Item, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
+    def _pair(self, task: Task, item: Item, patch: int, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
         """The same patch of a clean and a degraded image, which may be smaller (super-resolution)."""
         assert item.gt is not None and item.lq is not None
-        patch, scale = self.plan.patch, task.enlarge
+        scale = task.enlarge
         gt, lq = self._cache.read(str(item.gt)), self._cache.read(str(item.lq))
         height, width = (length // scale * scale for length in gt.shape[:2])
         if lq.shape[0] * scale != height or lq.shape[1] * scale != width:

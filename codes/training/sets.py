@@ -42,6 +42,7 @@ def training_plan(options: Options) -> Plan:
         dataset.use_shuffle,
         shared_images=dataset.mode in ("GT", "MDGT"),
         weights=weights,
+        patches=tuple(sorted(dataset.patch_sizes)),
         cache=dataset.cache << 20,
     )
 
@@ -78,6 +79,9 @@ def fitted(
     times = replace(plan.times, weights=time_weights(sde, options.train.time_distribution))
     shape = None
     if latent is not None:
+        if plan.patches:
+            text = "expected none: latent networks train on crops of one size"
+            raise error_at(options.file, ("datasets", "train", "patch_sizes"), text)
         block = 2**latent.depth
         side = -(-plan.patch // block) * block // 2 ** (latent.depth - 1)
         shape = (latent.latent_conv.out_channels, side, side)

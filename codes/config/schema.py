@@ -264,9 +264,7 @@ class DatasetOptions(Section):
     )
     patch_sizes: Annotated[
         tuple[Annotated[tuple[Positive, Positive], Expected("[step, side]")], ...], ForTraining()
-    ] = Field(
-        (), description="other sides from some steps on, as pairs: `[[5000, 96]]` is 96 after 5000 steps"
-    )
+    ] = Field((), description="other sides from some steps on, as pairs: `[[5000, 96]]` is 96 after 5000 steps")
     LR_size: Annotated[Positive | None, Ignored("it follows from GT_size and degradation.scale")] = Field(
         None, description="side of the degraded crops"
     )

@@ -135,6 +135,28 @@ def test_dead_parameters_have_no_influence_and_all_others_do():
     assert dead == set(manifest["sensitivity"]["no_effect"])
 
 
+@pytest.mark.parametrize("name", ["refusion", "latent-nafnet"])
+def test_a_training_step_computes_what_an_evaluation_does(name):
+    """With gradients the scales of a block are part of its weights, without them they are applied to the image."""
+    network = example(name)
+    x, mu, _ = inputs(name)
+    time = torch.tensor([30.0, 60.0])
+    learned = network(x, mu, time)
+    assert torch.allclose(learned.detach(), run(network, name, x, mu, time, {}), rtol=0, atol=1e-12)
+    learned.square().sum().backward()
+    for key in ("beta", "gamma"):
+        parameter = getattr(network.middle_blks[0], key)
+        step = torch.zeros_like(parameter)
+        step[0, 1] = 1e-6
+        with torch.no_grad():
+            parameter += step
+            above = run(network, name, x, mu, time, {}).square().sum()
+            parameter -= 2 * step
+            below = run(network, name, x, mu, time, {}).square().sum()
+            parameter += step
+        assert parameter.grad[0, 1].item() == pytest.approx(float(above - below) / 2e-6, rel=1e-6)
+
+
 @pytest.mark.parametrize("name", ["daclip", "irsde", "refusion", "denoising-nafnet", "denoising-unet"])
 def test_cached_embeddings_give_bit_identical_results(name):
     network = example(name, torch.float32)
@@ -293,3 +315,7 @@ def test_bfloat16_is_close_and_upcast_where_the_cpu_has_it(name):
     half = predictor(network, precision="bf16", **contexts)(x, mu, 30.0)
     assert half.dtype == torch.float32
     assert 0 < (half - exact).abs().max() < 0.1 * exact.std() + 0.05
+    # One image in a training step: norms take its time's scale and shift as weights, in float32.
+    with torch.autocast("cpu", torch.bfloat16):
+        one = network(x[:1], mu[:1], torch.tensor([30.0]), **{key: value[:1] for key, value in contexts.items()})
+    assert (one.float() - exact[:1]).abs().max() < 0.1 * exact.std() + 0.05

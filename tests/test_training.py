@@ -33,7 +33,7 @@ from codes.prediction import convert
 from codes.sde import MeanRevertingSDE, Point
 from codes.session import load_restorer
 from codes.training import run as training
-from codes.training import states
+from codes.training import sets, states
 from codes.training.data import Batch, Plan, Task, Times, TrainingSet, batches
 from codes.training.objective import Objective, time_weights
 from codes.training.optimisers import Lion, ema_decay, learning_rate, update_ema
@@ -433,6 +433,15 @@ def test_images_are_shrunk_before_they_are_degraded(tmp_path):
     assert np.mean(drawn) == pytest.approx(0.5, abs=0.08) and np.std(drawn) == pytest.approx(12**-0.5, abs=0.04)
 
 
+def test_patches_grow_at_their_steps(tmp_path):
+    plan = plan_of(tmp_path, patches=((2, 32), (5, 40)))
+    assert [batch.gt.shape[-1] for batch in batches(plan, 0, 7)] == [24, 24, 32, 32, 32, 40, 40]
+    assert_same(list(batches(plan, 0, 5))[4], next(batches(plan, 4, 5)))
+    options = load_options(write_options(tmp_path, datasets__train__patch_sizes=[[9, 64], [4, 48]]), kind="train")
+    write_photos(tmp_path / "photos")
+    assert sets.training_plan(options).patches == ((4, 48), (9, 64))
+
+
 def test_published_multi_degradation_order(tmp_path):
     """One epoch: index mod K is the task, whatever the sizes of the folders; any image of it."""
     plan = plan_of(tmp_path, ("a", "b", "c"))
@@ -811,6 +820,7 @@ def test_published_files_resolve_with_their_data(tmp_path, monkeypatch, capsys):
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
+        ({"datasets__train__patch_sizes": [[4, 48, 1]]}, "datasets.train.patch_sizes.0: expected [step, side]"),
         ({"datasets__train__batch_size": 3, "train__accumulate": 2}, "datasets.train.batch_size: 3 cannot be divided"),
         ({"train__task_weights": {"snowy": 2}}, "train.task_weights.snowy: the training set has no such task, only no"),
         ({"train__task_weights": {"snowi": 2}}, "train.task_weights.snowi: "),

@@ -820,7 +820,7 @@ def test_published_files_resolve_with_their_data(tmp_path, monkeypatch, capsys):
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
-        ({"datasets__train__patch_sizes": [[4, 48, 1]]}, "datasets.train.patch_sizes.0: expected [step, side]"),
+        ({"datasets__train__patch_sizes": [[4, 48, 1]]}, "datasets.train.patch_sizes[0]: expected [step, side]"),
         ({"datasets__train__batch_size": 3, "train__accumulate": 2}, "datasets.train.batch_size: 3 cannot be divided"),
         ({"train__task_weights": {"snowy": 2}}, "train.task_weights.snowy: the training set has no such task, only no"),
         ({"train__task_weights": {"snowi": 2}}, "train.task_weights.snowi: "),

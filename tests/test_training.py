@@ -309,6 +309,23 @@ def test_time_weighting_counts_errors_of_one_prediction_as_errors_of_another(los
     assert float(value) == pytest.approx(float(matching_loss(data, x0, loss)), rel=1e-9)
 
 
+def test_rms_loss_leads_to_the_mean_and_counts_images_alike():
+    """Three of ten pixels are damaged by 1: the median says 0, the mean 0.3; an image of tenfold errors counts tenfold."""
+    damage = torch.zeros(1, 1, 2, 5, dtype=torch.float64)
+    damage.flatten()[:3] = 1
+    for kind, best in (("l1", 0.0), ("l2", 0.3), ("rms", 0.3)):
+        guesses = torch.linspace(0, 1, 101, dtype=torch.float64)
+        losses = [float(matching_loss(guess.expand_as(damage), damage, kind)) for guess in guesses]
+        assert float(guesses[int(np.argmin(losses))]) == pytest.approx(best), kind
+    errors = torch.tensor([0.1, 1.0], dtype=torch.float64).view(2, 1, 1, 1) * torch.tensor([[3.0, -4.0]]).view(
+        1, 1, 1, 2
+    )
+    weights = torch.tensor([2.0, 1.0], dtype=torch.float64)
+    root = math.sqrt(12.5)
+    assert float(matching_loss(errors, 0 * errors, "rms")) == pytest.approx((0.1 + 1) / 2 * root, rel=1e-4)
+    assert float(matching_loss(errors, 0 * errors, "rms", weights)) == pytest.approx((0.2 + 1) / 2 * root, rel=1e-4)
+
+
 # ---- optimisers, rates, averages
 
 

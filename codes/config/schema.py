@@ -362,7 +362,9 @@ class TrainOptions(Section):
     beta2: Annotated[Number, Ge(0), Lt(1)] = Field(0.99, description="of the optimiser")
     weight_decay_G: Annotated[Number, Ge(0)] = Field(0.0, description="weight decay")
     warmup_iter: Literal[-1] | Count = Field(-1, description="steps of rising learning rate; -1 is none")
-    loss_type: Literal["l1", "l2"] = Field("l1", description="the loss")
+    loss_type: Literal["l1", "l2", "rms"] = Field(
+        "l1", description="the loss: mean absolute error, mean square, or the mean of the images' root mean squares"
+    )
     weight: PositiveNumber = Field(1.0, description="factor of the loss")
     is_weighted: Annotated[bool | None, Ignored("it has no effect in the published code either")] = Field(
         None, description="weights of the loss"

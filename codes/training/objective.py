@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..objective import matching_loss, optimal_step_mean, reverse_step_mean
+from ..objective import Loss, matching_loss, optimal_step_mean, reverse_step_mean
 from ..sde import MeanRevertingSDE
 
 # network(x, mu, t, rows): the prediction for states with a time for each, which belong to these samples of the batch.
@@ -33,7 +33,7 @@ class Objective:
 
     sde: MeanRevertingSDE
     target: Literal["published", "noise", "data", "velocity"] = "published"
-    loss: Literal["l1", "l2"] = "l1"
+    loss: Loss = "l1"
     weight: float = 1.0
     weighting: Literal["none", "noise", "data", "velocity"] = "none"
     mean_weight: float = 1.0
@@ -136,7 +136,7 @@ class Objective:
         share = {"data": sin, "velocity": np.ones_like(sin), "noise": cos / self.sde.sigma_inf}
         with np.errstate(divide="ignore"):
             ratio = np.minimum(share[self.weighting] / share[self.fit_target], _LARGEST_WEIGHT)
-        return torch.as_tensor(ratio if self.loss == "l1" else ratio**2).to(like)
+        return torch.as_tensor(ratio**2 if self.loss == "l2" else ratio).to(like)
 
 
 def _flags(prior: Tensor, like: Tensor) -> Tensor:

@@ -310,7 +310,7 @@ def test_time_weighting_counts_errors_of_one_prediction_as_errors_of_another(los
 
 
 def test_rms_loss_leads_to_the_mean_and_counts_images_alike():
-    """Three of ten pixels are damaged by 1: the median says 0, the mean 0.3; an image of tenfold errors counts tenfold."""
+    """Three of ten pixels are damaged by 1: median 0, mean 0.3; tenfold errors count tenfold."""
     damage = torch.zeros(1, 1, 2, 5, dtype=torch.float64)
     damage.flatten()[:3] = 1
     for kind, best in (("l1", 0.0), ("l2", 0.3), ("rms", 0.3)):

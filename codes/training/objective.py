@@ -18,6 +18,9 @@ Network = Callable[[Tensor, Tensor, Tensor, Tensor | slice], Tensor]
 # be learned; and nothing depends on it, for the data that is found there has the weight alpha in the states to come.
 _LARGEST_WEIGHT = 10.0
 
+# How much stronger the noise of a sampler's states can be than their times say, for a small network.
+_LARGEST_EXCESS = 0.4
+
 
 @dataclass(frozen=True)
 class Objective:
@@ -84,7 +87,11 @@ class Objective:
         asked: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
         """The loss of a batch, and the prediction it is of. For `asked` see `seen`."""
-        x = self.states(x0 if asked is None else self.seen(network, x0, mu, t, noise, asked), mu, t, noise, prior)
+        if asked is None:
+            x = self.states(x0, mu, t, noise, prior)
+        else:
+            content = self.seen(network, x0, mu, t, noise, asked)
+            x = self.states(content, mu, t, _excessive(noise, asked), prior)
         y = network(x, mu, t, slice(None))
         y = y.to(torch.promote_types(y.dtype, torch.float32))
         if self.target == "published":
@@ -137,6 +144,16 @@ class Objective:
         with np.errstate(divide="ignore"):
             ratio = np.minimum(share[self.weighting] / share[self.fit_target], _LARGEST_WEIGHT)
         return torch.as_tensor(ratio**2 if self.loss == "l2" else ratio).to(like)
+
+
+def _excessive(noise: Tensor, asked: Tensor) -> Tensor:
+    """Noise of states that hold what a sampler's would, a random part stronger than their times say.
+
+    A sampler's states have the noise that its earlier predictions kept. A network that has learned to remove exactly
+    what belongs to a time keeps it too. How much stronger is read off one of the noise's own numbers.
+    """
+    excess = 1 + _LARGEST_EXCESS * torch.special.ndtr(noise.flatten(1)[:, 0])
+    return torch.where(_flags(asked != 0, noise), noise * excess.view(-1, *[1] * (noise.ndim - 1)), noise)
 
 
 def _flags(prior: Tensor, like: Tensor) -> Tensor:

@@ -731,7 +731,7 @@ def test_option_files_load_and_build(file):
         "train-daclip": ["mrsampler-pc-nfe8"],
         "test": [f"{name}-nfe{n}" for name in ("best", "mr-sampler-1", "mr-sampler-2", "posterior") for n in (5, 10)],
         "study": ["mrsampler-nfe8"],
-        "validation": ["mrsampler-nfe8"],
+        "validation": ["default-nfe8", "late-nfe8"],
         "posterior": ["posterior-official-nfe100"],
         "euler": ["sde-official-nfe100"],
         "heun": ["heun-official-nfe100"],

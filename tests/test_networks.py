@@ -217,6 +217,19 @@ def test_packed_weights_follow_changes_and_are_not_copied():
     assert (changed - before).abs().max() > 0.1
 
 
+def test_a_network_in_training_is_asked_with_its_newest_weights():
+    """A fused optimiser changes weights without a trace in torch's count of writes."""
+    network = example("refusion", torch.float32).train()
+    x, mu, _ = inputs("refusion", dtype=torch.float32)
+    optimiser = torch.optim.AdamW(network.parameters(), lr=0.01, fused=True)
+    for _ in range(2):
+        asked = run(network, "refusion", x, mu, 3, {})
+        learned = network(x, mu, 3)
+        assert torch.allclose(asked, learned.detach(), rtol=0, atol=1e-5)
+        learned.abs().sum().backward()
+        optimiser.step()
+
+
 # Choosing a network.
 
 

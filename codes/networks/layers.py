@@ -156,7 +156,8 @@ class Convolution(nn.Conv2d):
     _packed: tuple[tuple[object, ...], Tensor] | None = None
 
     def forward(self, x: Tensor) -> Tensor:
-        if not _packable(x, self.weight):
+        # A fused optimiser's writes are not counted: what is being trained is not packed.
+        if self.training or not _packable(x, self.weight):
             return super().forward(x)
         # The weights are recognised as unchanged by their memory and by torch's count of writes to it.
         key = (self.weight.data_ptr(), self.weight._version)

@@ -1,7 +1,7 @@
 """Which solver at which number of evaluations: candidates, a search among them, and the front. Needs no torch.
 
 The search is in three stages, because the full product of schemes, tau, clamp, grids and evaluations is several times
-as dear and says little more: every scheme and tau on the uniform lambda grid; the best of these with their data
+as dear (`combinations`): every scheme and tau on the uniform lambda grid; the best of these with their data
 prediction clamped; the best of all those on the other grids.
 """
 
@@ -90,6 +90,18 @@ def budgeted(budget: int, nfes: Sequence[int] = NFES) -> list[int]:
     if budget < 2:
         raise ValueError(f"the budget must be at least 2 evaluations, got {budget}")
     return sorted({nfe for nfe in nfes if nfe < budget} | {budget})
+
+
+def combinations(nfes: Sequence[int]) -> list[Candidate]:
+    """Every scheme with every tau, clamped or not, on every grid, at each number of evaluations."""
+    return [
+        Candidate(nfe, scheme, tau, clamp, grid)
+        for nfe in nfes
+        for scheme in SCHEMES
+        for tau in TAUS
+        for clamp in (False, True)
+        for grid in GRIDS
+    ]
 
 
 def search(

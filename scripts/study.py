@@ -1,7 +1,8 @@
 """Which solver at which number of evaluations: measure it on all tasks, for one or more networks.
 
 Tries order 1, order 2 and pc with tau 0, 0.3 and 1 on the uniform lambda grid, then clamping and the other grids for
-the best of them. Prints what that costs first; started again it goes on where it stopped; two processes share it:
+the best of them; with --all every combination. Prints what that costs first; started again it goes on where it
+stopped; two processes share it:
   torchrun --nproc_per_node=2 scripts/study.py
 Writes study.md, study.csv, study.png and study.svg to the output folder, beside the records.
 """
@@ -18,7 +19,7 @@ from typing import Any
 from codes import study
 from codes.cli import at_least
 from codes.config import OptionsError, load_options
-from codes.tune import PAPER, Candidate, mean, search
+from codes.tune import PAPER, Candidate, combinations, mean, search
 
 MODELS = ("pretrained/mr-tiny.safetensors", "pretrained/mr-tiny-noise.safetensors")
 NFES = (2, 3, 4, 5, 6, 8, 10, 15, 20)
@@ -40,6 +41,9 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--nfe", type=at_least(2), nargs="+", default=list(NFES), help=f"evaluations (default: {NFES})")
     parser.add_argument(
         "--keep", type=at_least(1), default=2, help="settings that go on, per network (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--all", action="store_true", help="every scheme and tau, clamped or not, on every grid, not the best ones only"
     )
     parser.add_argument("--no-fid", action="store_true", help="leave out FID and KID")
     parser.add_argument("--dry-run", action="store_true", help="print what it costs, and stop")
@@ -98,7 +102,8 @@ def measure(arguments: argparse.Namespace) -> int | None:
                 "always": [candidate for candidate in ALWAYS if candidate.nfe in arguments.nfe],
             }
             if process.is_main:
-                likely = trials.simulated_search(len(benches), arguments.nfe, **choices)
+                likely = combinations(arguments.nfe) if arguments.all else None
+                likely = likely or trials.simulated_search(len(benches), arguments.nfe, **choices)
                 for name, bench in zip(options, benches):
                     print(f"{name}: {bench.images} images, {trials.cost(bench, likely)}", flush=True)
             process.barrier()
@@ -112,7 +117,10 @@ def measure(arguments: argparse.Namespace) -> int | None:
                 found = [bench.losses("lpips", lower_is_better=True) for bench in benches]
                 return [{candidate: mean(group[candidate]) for candidate in candidates} for group in found]
 
-            search(losses, arguments.nfe, **choices)
+            if arguments.all:
+                losses(combinations(arguments.nfe))
+            else:
+                search(losses, arguments.nfe, **choices)
         except trials.Stopped as error:
             print(error, file=sys.stderr)
             return error.code

@@ -36,7 +36,7 @@ from codes.training import run as training
 from codes.training import sets, states
 from codes.training.data import Batch, Plan, Task, Times, TrainingSet, batches
 from codes.training.objective import Objective, time_weights
-from codes.training.optimisers import Lion, ema_decay, learning_rate, update_ema
+from codes.training.optimisers import Lion, Muon, ema_decay, learning_rate, orthogonal, update_ema
 
 ROOT = Path(__file__).parent.parent
 PUBLISHED = Path(__file__).parent / "data" / "published"
@@ -132,6 +132,16 @@ def assert_equal(a: Any, b: Any) -> None:
 
 
 # ---- the objective
+
+
+@pytest.fixture(scope="module")
+def lpips():
+    from codes.metrics import LPIPS, MissingWeights
+
+    try:
+        return LPIPS()
+    except MissingWeights as error:
+        pytest.skip(str(error))
 
 
 @pytest.fixture(scope="module")
@@ -332,6 +342,27 @@ def test_rms_loss_leads_to_the_mean_and_counts_images_alike():
     assert float(matching_loss(errors, 0 * errors, "rms", weights)) == pytest.approx((0.2 + 1) / 2 * root, rel=1e-4)
 
 
+def test_perceptual_loss_is_of_the_image_that_a_sampler_finds(lpips):
+    """Added with its weight, in [0, 1] as the metric has it in 0..255; and the network learns from it."""
+    sde = MeanRevertingSDE()
+    x0, mu, noise = torch.rand(3, 2, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+    x0 = (255 * x0).round() / 255
+    t, prior = torch.tensor([30, 100]), torch.tensor([False, True])
+    plain = Objective(sde, "velocity", "rms")
+    x = plain.states(x0, mu, t, noise, prior)
+    # What the network says leads to this image exactly.
+    found = (255 * torch.rand(x0.shape, generator=torch.Generator().manual_seed(1))).round() / 255
+    alpha, sigma = (torch.tensor(f(t.numpy())).float().view(2, 1, 1, 1) for f in (sde.alpha, sde.sigma))
+    y = ((mu - found + alpha * (x - mu)) * sde.sigma_inf / sigma).requires_grad_()
+    objective = Objective(sde, "velocity", "rms", perceptual=lpips.distance, perceptual_weight=0.5)
+    value, _ = objective(lambda *_: y, x0, mu, t, noise, prior)
+    without, _ = plain(lambda *_: y, x0, mu, t, noise, prior)
+    pixels = [(255 * image).round().byte().permute(0, 2, 3, 1).numpy() for image in (found, x0)]
+    assert float((value - without).detach()) == pytest.approx(0.5 * float(lpips(*pixels).mean()), rel=1e-3)
+    (slope,) = torch.autograd.grad(value - without, y)
+    assert (slope.flatten(1).norm(dim=1) > 0).all()
+
+
 # ---- optimisers, rates, averages
 
 
@@ -346,6 +377,47 @@ def test_lion_by_hand():
         momentum = 0.99 * momentum + 0.01 * np.array(gradient)
         assert np.allclose(p.detach().numpy(), weights, rtol=0, atol=1e-14)
     assert np.allclose(optimiser.state[p]["exp_avg"].numpy(), momentum, rtol=0, atol=1e-14)
+
+
+@pytest.mark.parametrize("shape", [(48, 32), (32, 48), (32, 32)])
+def test_orthogonal_keeps_directions_and_evens_out_their_lengths(shape):
+    matrix = torch.randn(shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    u, _, vh = torch.linalg.svd(matrix, full_matrices=False)
+    scales = torch.logspace(0, -2, len(vh), dtype=torch.float64)
+    lengths = u.T @ orthogonal(u @ torch.diag(scales) @ vh) @ vh.T
+    assert torch.allclose(lengths, torch.diag(torch.diag(lengths)), rtol=0, atol=1e-9)
+    assert 0.6 < float(torch.diag(lengths).min()) <= float(torch.diag(lengths).max()) < 1.3
+
+
+def test_muon_moves_matrices_alike_and_others_as_adamw():
+    generator = torch.Generator().manual_seed(0)
+    matrix = torch.nn.Parameter(torch.zeros(32, 64, 1, 1, dtype=torch.float64))
+    others = [torch.nn.Parameter(torch.ones(shape, dtype=torch.float64)) for shape in ((40,), (1, 40, 1, 1), (64, 9))]
+    twins = [torch.nn.Parameter(p.detach().clone()) for p in others]
+    muon = Muon([matrix, *others], lr=0.01, betas=(0.9, 0.99), weight_decay=0.1)
+    adam = torch.optim.AdamW(twins, lr=0.01, betas=(0.9, 0.99), weight_decay=0.1)
+    gradient = torch.randn(32, 64, generator=generator, dtype=torch.float64)
+    for scale in (1.0, 100.0, 0.01):
+        before = matrix.detach().clone()
+        matrix.grad = scale * gradient.view_as(matrix)
+        for p, twin in zip(others, twins, strict=True):
+            p.grad = scale * torch.randn(p.shape, generator=generator, dtype=torch.float64)
+            twin.grad = p.grad.clone()
+        muon.step()
+        adam.step()
+        moved = matrix.detach() - (1 - 0.01 * 0.1) * before
+        expected = -0.01 * 0.2 * 8 * orthogonal(gradient).view_as(matrix)  # of any scale; 8 is the root of 64
+        assert torch.allclose(moved, expected, rtol=0, atol=1e-6)
+    assert all(torch.allclose(p, twin, rtol=0, atol=1e-10) for p, twin in zip(others, twins, strict=True))
+
+
+def test_muon_goes_on_exactly(copy):
+    muon = {"train__optimizer": "Muon"}
+    assert train(["-opt", str(write_options(copy, "whole", **muon))]) == 0
+    state = copy / "results" / "whole" / "training_state" / "8.state"
+    assert train(["-opt", str(write_options(copy, "rest", path={"resume_state": str(state)}, **muon))]) == 0
+    ours, theirs = (states.read(copy / "results" / name / "training_state" / "12.state") for name in ("rest", "whole"))
+    assert_equal(ours, theirs)
 
 
 # n: how much is kept; 0 is a copy. 1 - (n - 99)^(-2/3) from 120 on, 0.995 at the most.
@@ -794,8 +866,13 @@ def torchrun(processes: int, options: Path) -> None:
 
 
 @pytest.mark.slow
-def test_two_processes_equal_one_with_the_whole_batch(world, copy):
-    torchrun(2, write_options(copy, "reference"))
+@pytest.mark.parametrize("optimiser", ["AdamW", "Muon"])
+def test_two_processes_equal_one_with_the_whole_batch(world, copy, optimiser):
+    if optimiser == "Muon":
+        world = copy / "alone"
+        shutil.copytree(copy / "photos", world / "photos")
+        assert train(["-opt", str(write_options(world, "reference", train__optimizer=optimiser))]) == 0
+    torchrun(2, write_options(copy, "reference", train__optimizer=optimiser))
     folder = copy / "results" / "reference"
     ours, theirs = weights(folder), weights(world / "results" / "reference")
     # 12 steps of Adam, which magnifies the rounding of gradients that are almost 0; weights are moved by up to 0.01.
@@ -851,6 +928,14 @@ def test_published_files_resolve_with_their_data(tmp_path, monkeypatch, capsys):
         ({"path": {"pretrain_model_G": "no.pth"}}, "path.pretrain_model_G: no.pth: no such file"),
         ({"path": {"resume_state": "no.state"}}, "path.resume_state: no.state: no such file"),
         ({"network_G__setting__widht": 8}, "network_G.setting.widht"),
+        (
+            {"train__perceptual_weight": 0.1, "train__target": "noise"},
+            "train.perceptual_weight: needs train.target data or velocity, got noise",
+        ),
+        (
+            {"train__perceptual_weight": 0.1, "datasets__train__patch_size": 24},
+            "train.perceptual_weight: needs patches of at least 31 pixels, got 24",
+        ),
         ({"datasets__train__mode": "LQ", "datasets__train__dataroot_LQ": "d"}, "mode LQ has no clean images"),
     ],
 )

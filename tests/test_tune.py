@@ -31,6 +31,7 @@ from codes.tune import (
     Candidate,
     budgeted,
     choose,
+    combinations,
     deficit,
     front,
     mean,
@@ -375,6 +376,10 @@ def test_study_measures_what_it_renders(world, capsys):
     assert f"{found.mean(found.best(5), 'lpips'):.4f}" in text and "2 images of each task, 32 pixels" in text
     assert script("study").main(["--render-only", "-o", str(out)]) == 0
     assert (out / "study.md").read_text() == text and read_records(out / "tiny") == records
+    assert script("study").main([*arguments, "--all"]) == 0  # what was measured is kept
+    everything = read_records(out / "tiny")
+    assert set(study.read(out).candidates()) == set(combinations([5])) | set(found.candidates())
+    assert {key: everything[key] for key in records} == records
     assert script("study").main(["--render-only", "-o", str(world / "none")]) == 2
     assert f"{world / 'none'}: no such folder" in capsys.readouterr().err
 

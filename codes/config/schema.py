@@ -348,7 +348,7 @@ class MetricsOptions(Section):
 
 class TrainOptions(Section):
     niter: Positive = Field(700000, description="training steps")
-    optimizer: Literal["Adam", "AdamW", "Lion"] = Field("AdamW", description="the optimiser")
+    optimizer: Literal["Adam", "AdamW", "Lion", "Muon"] = Field("AdamW", description="the optimiser")
     lr_G: PositiveNumber = Field(2e-4, description="learning rate")
     lr_scheme: Literal["TrueCosineAnnealingLR", "MultiStepLR"] = Field(
         "TrueCosineAnnealingLR", description="how the learning rate falls"
@@ -383,6 +383,12 @@ class TrainOptions(Section):
         1.0,
         description="how much the mean error of a patch counts, against 1 for the rest of its error, where the target "
         "is not `published`; below 1 a network of many tasks learns detail sooner",
+    )
+    perceptual_weight: Annotated[Number, Ge(0)] = Field(
+        0.0,
+        description="weight of LPIPS between the clean image that the prediction amounts to and the true one, which is "
+        "added to the loss. Sharper than the mean of all that might be, which the rest of the loss leads to; and LPIPS "
+        "is then no independent judge any more",
     )
     time_distribution: Literal["uniform", "late", "lambda"] = Field(
         "uniform",

@@ -20,8 +20,6 @@ from .weights import FOLDER, check_weights, find_weights
 
 Images = NDArray[np.uint8]
 
-# What is left after AlexNet's strides and poolings below this size: nothing.
-_LPIPS_SMALLEST = 31
 _INCEPTION_SIZE = 299
 # The five convolutions of torchvision's AlexNet, which lpips cuts into five slices.
 _ALEXNET_CONVOLUTIONS = (0, 3, 6, 8, 10)
@@ -33,6 +31,8 @@ class LPIPS(nn.Module):
     The network is the `lpips` package's, with its own linear layers; only AlexNet's convolutions come from `folder` or
     the torch cache.
     """
+
+    smallest = 31  # side of an image; below it nothing is left after AlexNet's strides and poolings
 
     def __init__(self, folder: Path = FOLDER) -> None:
         super().__init__()
@@ -53,6 +53,11 @@ class LPIPS(nn.Module):
         self.net.net.load_state_dict(state)
         self.requires_grad_(False).eval()
 
+    def distance(self, a: Tensor, b: Tensor) -> Tensor:
+        """The distance of each pair of two batches (N, 3, H, W) in [0, 1], shape (N,); gradients go through."""
+        result: Tensor = self.net(2 * a - 1, 2 * b - 1)
+        return result.flatten()
+
     @torch.inference_mode()
     def forward(self, a: Images, b: Images) -> NDArray[np.float64]:
         """The distance of two images, shape (), or of each pair of two batches, shape (N,)."""
@@ -60,10 +65,9 @@ class LPIPS(nn.Module):
             raise ValueError(f"the images differ in shape: {a.shape} and {b.shape}")
         batch_a, batch_b = _batch(a), _batch(b)
         height, width = batch_a.shape[1:3]
-        if min(height, width) < _LPIPS_SMALLEST:
+        if min(height, width) < self.smallest:
             raise ValueError(
-                f"the image is too small: {height}x{width} pixels, "
-                f"LPIPS needs at least {_LPIPS_SMALLEST}x{_LPIPS_SMALLEST}"
+                f"the image is too small: {height}x{width} pixels, LPIPS needs at least {self.smallest}x{self.smallest}"
             )
         device = self.net.scaling_layer.shift.device
         distances = [

@@ -18,6 +18,9 @@ Network = Callable[[Tensor, Tensor, Tensor, Tensor | slice], Tensor]
 # be learned; and nothing depends on it, for the data that is found there has the weight alpha in the states to come.
 _LARGEST_WEIGHT = 10.0
 
+# distance(found, x0): how different images look, one number for each; values in [0, 1].
+Distance = Callable[[Tensor, Tensor], Tensor]
+
 # How much stronger the noise of a sampler's states can be than their times say, for a small network.
 _LARGEST_EXCESS = 0.4
 
@@ -32,6 +35,8 @@ class Objective:
     mean_weight  how much the mean error of a patch counts, against 1 for the rest of it. Brightness is what a patch
                  tells least about, and an error of it has one sign everywhere: it outweighs all that can be learned
                  about detail
+    perceptual   what is added to the loss, if anything: how different the clean image that a sampler finds looks,
+    and its weight
     """
 
     sde: MeanRevertingSDE
@@ -40,6 +45,8 @@ class Objective:
     weight: float = 1.0
     weighting: Literal["none", "noise", "data", "velocity"] = "none"
     mean_weight: float = 1.0
+    perceptual: Distance | None = None
+    perceptual_weight: float = 0.0
 
     @property
     def fit_target(self) -> str:
@@ -103,11 +110,14 @@ class Objective:
             predicted, wanted = y, self.targets(x, x0, mu, t, prior)
         weights = self._weights(t, prior, y)
         if self.mean_weight == 1:
-            return self.weight * matching_loss(predicted, wanted, self.loss, weights), y
-        mean = (predicted - wanted).mean((-2, -1), keepdim=True)
-        detail = matching_loss(predicted - mean, wanted, self.loss, weights)
-        brightness = matching_loss(mean, torch.zeros_like(mean), self.loss, weights)
-        return self.weight * (detail + self.mean_weight * brightness), y
+            loss = matching_loss(predicted, wanted, self.loss, weights)
+        else:
+            mean = (predicted - wanted).mean((-2, -1), keepdim=True)
+            detail = matching_loss(predicted - mean, wanted, self.loss, weights)
+            loss = detail + self.mean_weight * matching_loss(mean, torch.zeros_like(mean), self.loss, weights)
+        if self.perceptual is not None:
+            loss = loss + self.perceptual_weight * self.perceptual(self.found(y, x, mu, t), x0).mean()
+        return self.weight * loss, y
 
     @torch.no_grad()
     def seen(self, network: Network, x0: Tensor, mu: Tensor, t: Tensor, noise: Tensor, asked: Tensor) -> Tensor:

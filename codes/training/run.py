@@ -24,6 +24,7 @@ from ..config.errors import error_at
 from ..data.pairs import DataError
 from ..distributed import Process
 from ..evaluate import stop_on_signal
+from ..metrics import LPIPS, MissingWeights
 from ..networks import Architecture, architecture, build
 from ..networks.checkpoints import CheckpointError, Metadata, load_network
 from ..networks.daclip import DaCLIP
@@ -36,7 +37,7 @@ from ..solvers import make_plan
 from . import sets, states
 from .data import Batch, Plan, batches
 from .journal import Journal, Meter
-from .objective import Objective
+from .objective import Distance, Objective
 from .optimisers import learning_rate, make_optimiser, update_ema
 from .validation import Validation, make_scorer
 
@@ -97,9 +98,26 @@ def check(options: Options) -> Plan:
         path = getattr(options.path, key)
         if path is not None and not locate(path).exists():
             raise error_at(options.file, ("path", key), f"{path}: no such file")
+    _check_perceptual(options, plan)
     find_data(options)
     build_solvers(options)
     return plan
+
+
+def _check_perceptual(options: Options, plan: Plan) -> None:
+    train, smallest = options.train, min([plan.patch, *(patch for _, patch in plan.patches)])
+    if not train.perceptual_weight:
+        return
+    need = ""
+    if train.target not in ("data", "velocity"):
+        # A noise prediction amounts to a hundredfold error of the image at late times.
+        need = f"needs train.target data or velocity, got {train.target}"
+    elif options.path.pretrain_model_L is not None:
+        need = "needs images, got the latents of path.pretrain_model_L"
+    elif smallest < LPIPS.smallest:
+        need = f"needs patches of at least {LPIPS.smallest} pixels, got {smallest}"
+    if need:
+        raise error_at(options.file, ("train", "perceptual_weight"), need)
 
 
 def described_work(options: Options) -> str:
@@ -152,10 +170,36 @@ def load_models(options: Options, device: torch.device) -> Models:
     return Models(network.train(), ema.eval(), choice, build_sde(options, recorded), daclip, latent)
 
 
-def make_objective(options: Options, sde: MeanRevertingSDE) -> Objective:
+def make_objective(options: Options, sde: MeanRevertingSDE, device: torch.device) -> Objective:
     """What is matched."""
     train = options.train
-    return Objective(sde, train.target, train.loss_type, train.weight, train.time_weighting, train.mean_weight)
+    return Objective(
+        sde,
+        train.target,
+        train.loss_type,
+        train.weight,
+        train.time_weighting,
+        train.mean_weight,
+        perceptual_distance(options, device),
+        train.perceptual_weight,
+    )
+
+
+def perceptual_distance(options: Options, device: torch.device) -> Distance | None:
+    """LPIPS where it is a part of the loss, in the precision of the training."""
+    if not options.train.perceptual_weight:
+        return None
+    try:
+        lpips = LPIPS().to(device)
+    except MissingWeights as error:
+        raise error_at(options.file, ("train", "perceptual_weight"), str(error)) from error
+    dtype = resolve_precision(options.precision, device)
+
+    def distance(a: Tensor, b: Tensor) -> Tensor:
+        with nullcontext() if dtype is None else torch.autocast(device.type, dtype):
+            return lpips.distance(a, b)
+
+    return distance
 
 
 def make_run(options: Options, folder: Path, device: torch.device, process: Process) -> Run:
@@ -171,7 +215,7 @@ def make_run(options: Options, folder: Path, device: torch.device, process: Proc
         )
     models = load_models(options, device)
     data = sets.fitted(data, options, models.sde, models.daclip, models.latent)
-    objective = make_objective(options, models.sde)
+    objective = make_objective(options, models.sde, device)
     validation = None
     if options.test_sets and process.is_main:
         solvers = build_solvers(options, {"sde": asdict(sde_settings(models.sde))})

@@ -610,6 +610,13 @@ def test_bad_images_stop_the_training(copy, capsys):
     assert "03.png: not an image in a known format" in capsys.readouterr().err
 
 
+def test_what_was_learned_before_a_bad_image_is_kept(world, copy, capsys):
+    """Photos that are too small for the patches of a later step."""
+    growing = write_options(copy, "growing", datasets__train__patch_sizes=[[5, 96]])
+    assert train(["-opt", str(growing)]) == 1
+    assert "72x80 is smaller than the patches of 96x96" in capsys.readouterr().err
+    assert (copy / "results" / "growing" / "training_state" / "5.state").is_file()
+
 # ---- a run
 
 

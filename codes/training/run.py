@@ -402,7 +402,11 @@ def train(run: Run, process: Process) -> int:
                 raise
             save()
             return 130
-        except (TrainingError, DataError, states.StateError) as error:
+        except DataError as error:
+            tqdm.write(str(error), file=sys.stderr)
+            save()  # the steps before are good
+            return 1
+        except (TrainingError, states.StateError) as error:
             if str(error):
                 tqdm.write(str(error), file=sys.stderr)
             return 1

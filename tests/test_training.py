@@ -617,6 +617,7 @@ def test_what_was_learned_before_a_bad_image_is_kept(world, copy, capsys):
     assert "72x80 is smaller than the patches of 96x96" in capsys.readouterr().err
     assert (copy / "results" / "growing" / "training_state" / "5.state").is_file()
 
+
 # ---- a run
 
 

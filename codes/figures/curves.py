@@ -37,7 +37,10 @@ def draw(points: Sequence[CurvePoint], stem: Path, metrics: Sequence[str] = ("fi
     columns = min(len(tasks), 5)
     bands = ceil(len(tasks) / columns)
     lines = lines_of([point.method for point in points])
-    with canvas(1.2 + 2.15 * columns, 0.75 + 1.8 * bands * len(known)) as figure:
+    width = 1.2 + 2.15 * columns
+    entries = len(lines) + any(point.published for point in points)
+    beside = max(1, min(entries, 4, int(width / 1.9)))  # what has room in the legend
+    with canvas(width, 0.35 + 0.2 * ceil(entries / beside) + 1.8 * bands * len(known)) as figure:
         axes = figure.subplots(bands * len(known), columns, squeeze=False)
         for band in range(bands):
             for row, metric in enumerate(known):
@@ -56,7 +59,7 @@ def draw(points: Sequence[CurvePoint], stem: Path, metrics: Sequence[str] = ("fi
         handles = [figure.axes[0].plot([], [], label=name, **line.arguments())[0] for name, line in lines.items()]
         if any(point.published for point in points):
             handles += figure.axes[0].plot([], [], "k--", marker="o", mfc="white", lw=1, label="as published (dashed)")
-        figure.legend(handles=handles, loc="outside lower center", ncols=min(len(handles), 4))
+        figure.legend(handles=handles, loc="outside lower center", ncols=beside)
         return save(figure, stem, dpi=110)
 
 

@@ -105,7 +105,8 @@ def _introduction(results: Results) -> str:
     size = f", centre crops of {settings['size']}x{settings['size']} pixels" if settings.get("size") else ""
     wanted = sum(len(METHODS[method].nfes) for _, method in all_runs(TABLES))
     weights = f"`{settings.get('weights', '?')}`, sha256 `{str(settings.get('sha256', '?'))[:16]}`"
-    commits = ", ".join(f"`{str(commit)[:12]}`" for commit in results.environment.get("commit", [])) or "unknown"
+    found = [str(commit) for commit in results.environment.get("commit", [])]
+    commits = ", ".join(f"`{commit[:12]}`" + " with changes" * commit.endswith("+") for commit in found) or "unknown"
     return (
         "# The paper's tables, reproduced\n\n"
         "Every table of *MaRS: a fast sampler for mean reverting diffusion* (ICLR 2025, "

@@ -1,5 +1,6 @@
 """One process or many: `torchrun` starts N of the same program, which share the work and a results folder."""
 
+import gc
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -60,4 +61,5 @@ def processes(device: torch.device) -> Iterator[Process]:
     try:
         yield process
     finally:
+        gc.collect()  # networks shared among the processes hold the group, in cycles: they must not outlive it
         dist.destroy_process_group()

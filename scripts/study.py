@@ -102,8 +102,10 @@ def measure(arguments: argparse.Namespace) -> int | None:
                 "always": [candidate for candidate in ALWAYS if candidate.nfe in arguments.nfe],
             }
             if process.is_main:
-                likely = combinations(arguments.nfe) if arguments.all else None
-                likely = likely or trials.simulated_search(len(benches), arguments.nfe, **choices)
+                if arguments.all:
+                    likely = combinations(arguments.nfe)
+                else:
+                    likely = trials.simulated_search(len(benches), arguments.nfe, **choices)
                 for name, bench in zip(options, benches):
                     print(f"{name}: {bench.images} images, {trials.cost(bench, likely)}", flush=True)
             process.barrier()

@@ -26,6 +26,7 @@ from codes.config import load_options
 from codes.data.images import save_image
 from codes.data.pairs import Item
 from codes.distributed import Process
+from codes.metrics import LPIPS
 from codes.networks import architecture, build
 from codes.networks.checkpoints import Metadata, load_network, save_checkpoint
 from codes.objective import matching_loss, optimal_step_mean, reverse_step_mean
@@ -37,6 +38,8 @@ from codes.training import sets, states
 from codes.training.data import Batch, Plan, Task, Times, TrainingSet, batches
 from codes.training.objective import Objective, time_weights
 from codes.training.optimisers import Lion, Muon, ema_decay, learning_rate, orthogonal, update_ema
+
+from .test_metrics import load_or_skip
 
 ROOT = Path(__file__).parent.parent
 PUBLISHED = Path(__file__).parent / "data" / "published"
@@ -136,12 +139,7 @@ def assert_equal(a: Any, b: Any) -> None:
 
 @pytest.fixture(scope="module")
 def lpips():
-    from codes.metrics import LPIPS, MissingWeights
-
-    try:
-        return LPIPS()
-    except MissingWeights as error:
-        pytest.skip(str(error))
+    return load_or_skip(LPIPS)
 
 
 @pytest.fixture(scope="module")

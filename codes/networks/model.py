@@ -4,7 +4,8 @@ import functools
 import subprocess
 import sys
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -47,11 +48,16 @@ def predictor(
         t = float(t)
         if t not in embeddings:
             embeddings[t] = network.embed(t, context)
-        with nullcontext() if dtype is None else torch.autocast(device.type, dtype):
+        with arithmetic(dtype, device):
             prediction: Tensor = evaluate(x, mu if takes_mu else None, embeddings[t])
         return prediction.to(torch.promote_types(x.dtype, torch.float32))
 
     return predict
+
+
+def arithmetic(dtype: torch.dtype | None, device: torch.device) -> AbstractContextManager[Any]:
+    """Work within it is done in the dtype that `resolve_precision` gave; weights stay as they are."""
+    return nullcontext() if dtype is None else torch.autocast(device.type, dtype)
 
 
 def resolve_precision(precision: str, device: torch.device) -> torch.dtype | None:

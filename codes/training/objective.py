@@ -14,12 +14,12 @@ from ..sde import MeanRevertingSDE
 # network(x, mu, t, rows): the prediction for states with a time for each, which belong to these samples of the batch.
 Network = Callable[[Tensor, Tensor, Tensor, Tensor | slice], Tensor]
 
+# distance(found, x0): how different images look, one number for each; values in [0, 1].
+Distance = Callable[[Tensor, Tensor], Tensor]
+
 # Where alpha is tiny, an error of the noise is a hundredfold error of the data. Counted so, nothing but the noise would
 # be learned; and nothing depends on it, for the data that is found there has the weight alpha in the states to come.
 _LARGEST_WEIGHT = 10.0
-
-# distance(found, x0): how different images look, one number for each; values in [0, 1].
-Distance = Callable[[Tensor, Tensor], Tensor]
 
 # How much stronger the noise of a sampler's states can be than their times say, for a small network.
 _LARGEST_EXCESS = 0.4
@@ -35,8 +35,7 @@ class Objective:
     mean_weight  how much the mean error of a patch counts, against 1 for the rest of it. Brightness is what a patch
                  tells least about, and an error of it has one sign everywhere: it outweighs all that can be learned
                  about detail
-    perceptual   what is added to the loss, if anything: how different the clean image that a sampler finds looks,
-    and its weight
+    perceptual   how different the clean image that a sampler finds looks: added to the loss with `perceptual_weight`
     """
 
     sde: MeanRevertingSDE

@@ -136,8 +136,10 @@ def _orthogonal(matrices: list[Tensor]) -> list[Tensor]:
 def make_optimiser(train: TrainOptions, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
     """The optimiser of an option file; the fused kind of Adam, which is one pass over memory."""
     betas = (train.beta1, train.beta2)
-    if train.optimizer in ("Lion", "Muon"):
-        return (Lion if train.optimizer == "Lion" else Muon)(parameters, train.lr_G, betas, train.weight_decay_G)
+    if train.optimizer == "Lion":
+        return Lion(parameters, train.lr_G, betas, train.weight_decay_G)
+    if train.optimizer == "Muon":
+        return Muon(parameters, train.lr_G, betas, train.weight_decay_G)
     kind = torch.optim.Adam if train.optimizer == "Adam" else torch.optim.AdamW
     return kind(parameters, lr=train.lr_G, betas=betas, weight_decay=train.weight_decay_G, fused=True)
 

@@ -29,7 +29,7 @@ from ..networks import Architecture, architecture, build
 from ..networks.checkpoints import CheckpointError, Metadata, load_network
 from ..networks.daclip import DaCLIP
 from ..networks.latent import LatentUNet
-from ..networks.model import resolve_precision
+from ..networks.model import arithmetic, resolve_precision
 from ..restorer import ImageRestorer
 from ..sde import MeanRevertingSDE
 from ..session import described, find_data, locate, sde_settings
@@ -196,7 +196,7 @@ def perceptual_distance(options: Options, device: torch.device) -> Distance | No
     dtype = resolve_precision(options.precision, device)
 
     def distance(a: Tensor, b: Tensor) -> Tensor:
-        with nullcontext() if dtype is None else torch.autocast(device.type, dtype):
+        with arithmetic(dtype, device):
             return lpips.distance(a, b)
 
     return distance
@@ -257,7 +257,7 @@ def batch_loss(run: Run, network: Callable[..., Tensor], batch: Batch) -> tuple[
 
     def predict(x: Tensor, mu: Tensor, t: Tensor, rows: Tensor | slice) -> Tensor:
         t = t.to(x.device)
-        with nullcontext() if dtype is None else torch.autocast(run.device.type, dtype):
+        with arithmetic(dtype, run.device):
             return network(x, mu, t, *(feature[rows] for feature in features)) if takes_mu else network(x, t)
 
     return run.objective(predict, x0, mu, batch.t, batch.noise, batch.prior, batch.asked)

@@ -127,6 +127,7 @@ class ImageRestorer:
             image_context, text_context = features.image.float(), features.degradation.float()
         return predictor(
             self.network,
+            degraded=lq,
             text_context=text_context,
             image_context=image_context,
             precision=self.precision,

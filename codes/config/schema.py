@@ -274,6 +274,17 @@ class DatasetOptions(Section):
         1.0,
         description="clean images to be degraded are shrunk before, by a random factor between this and 1",
     )
+    varied: Annotated[bool, ForTraining()] = Field(
+        False,
+        description="make each degradation of mode GT in several ways and strengths, weak ones included, as "
+        "codes/data/varied.py does, and not only as test sets have it",
+    )
+    clean_share: Annotated[Share, ForTraining()] = Field(
+        0.0, description="with `varied`: share of samples that are not degraded and are to stay as they are"
+    )
+    mixed_share: Annotated[Share, ForTraining()] = Field(
+        0.0, description="with `varied`: share of degraded samples that suffer from noise or compression as well"
+    )
     use_shuffle: Annotated[bool, ForTraining()] = Field(True, description="shuffle the images in each epoch")
     use_swap: Annotated[bool, ForTraining()] = Field(
         False, description="exchange degraded and clean at random (latent networks)"
@@ -313,11 +324,11 @@ class DatasetOptions(Section):
 
 class NetworkOptions(Section):
     which_model_G: Annotated[
-        Literal["ConditionalUNet", "ConditionalNAFNet", "UNet"] | None, Unset("the checkpoint's")
+        Literal["ConditionalUNet", "ConditionalNAFNet", "CodedNAFNet", "UNet"] | None, Unset("the checkpoint's")
     ] = Field(None, description="the network; `which_model` is another name for it")
     setting: Setting = Field({}, description="arguments of the network, which checks them itself")
     variant: Annotated[
-        Literal["daclip", "wild-ir", "irsde", "refusion", "latent", "denoising"] | None,
+        Literal["daclip", "wild-ir", "irsde", "refusion", "latent", "denoising", "coded"] | None,
         Unset("what the setting suggests"),
     ] = Field(None, description="which of the published networks of that name")
 
@@ -350,10 +361,17 @@ class TrainOptions(Section):
     niter: Positive = Field(700000, description="training steps")
     optimizer: Literal["Adam", "AdamW", "Lion", "Muon"] = Field("AdamW", description="the optimiser")
     lr_G: PositiveNumber = Field(2e-4, description="learning rate")
-    lr_scheme: Literal["TrueCosineAnnealingLR", "MultiStepLR"] = Field(
-        "TrueCosineAnnealingLR", description="how the learning rate falls"
+    lr_scheme: Literal["TrueCosineAnnealingLR", "MultiStepLR", "ConstantLinearLR"] = Field(
+        "TrueCosineAnnealingLR",
+        description="how the learning rate falls; `ConstantLinearLR`: it stays until the last `decay_iter` steps and "
+        "falls evenly there, so that a run can be made longer before them",
     )
-    eta_min: Annotated[Number, Ge(0)] = Field(1e-6, description="its end, for TrueCosineAnnealingLR")
+    eta_min: Annotated[Number, Ge(0)] = Field(
+        1e-6, description="its end, for TrueCosineAnnealingLR and ConstantLinearLR"
+    )
+    decay_iter: Annotated[Positive | None, Unset("a fifth of `niter`")] = Field(
+        None, description="steps of falling learning rate, for ConstantLinearLR"
+    )
     lr_steps: tuple[Positive, ...] = Field((), description="where it falls, for MultiStepLR")
     lr_gamma: Annotated[
         Annotated[Number, Gt(0), Le(1)], Ignored("the published code always halves the learning rate")
@@ -389,6 +407,11 @@ class TrainOptions(Section):
         description="weight of LPIPS between the clean image that the prediction amounts to and the true one, which is "
         "added to the loss. Sharper than the mean of all that might be, which the rest of the loss leads to; and LPIPS "
         "is then no independent judge any more",
+    )
+    recognition_weight: Annotated[Number, Ge(0)] = Field(
+        0.0,
+        description="weight of naming the degradation (cross entropy), which is added to the loss; for networks that "
+        "recognise it, such as CodedNAFNet, with `datasets.train.varied`",
     )
     time_distribution: Literal["uniform", "late", "lambda"] = Field(
         "uniform",

@@ -24,31 +24,31 @@ Floats = NDArray[np.float64]
 Degrade = Callable[[Tensor, np.random.Generator], Tensor]
 
 _GAMMA = 2.2
-_LUMA = np.array([0.299, 0.587, 0.114], np.float32)
+LUMA = np.array([0.299, 0.587, 0.114], np.float32)
 
 
 def _drawn(given: float | None, value: float) -> float:
     return float(value) if given is None else float(given)
 
 
-def _clip(image: Image) -> Image:
+def clipped(image: Image) -> Image:
     return np.clip(image, 0, 1, out=image).astype(np.float32, copy=False)
 
 
-def _linear(image: Image) -> Image:
+def linear(image: Image) -> Image:
     """Light instead of display values; OpenCV's power is four times faster than numpy's."""
     import cv2
 
     return np.asarray(cv2.pow(image, _GAMMA), np.float32)
 
 
-def _display(light: Image) -> Image:
+def displayed(light: Image) -> Image:
     import cv2
 
     return np.asarray(cv2.pow(np.maximum(light, 0), 1 / _GAMMA), np.float32)
 
 
-def _blur(image: NDArray[np.float32], sigma: float) -> NDArray[np.float32]:
+def blurred(image: NDArray[np.float32], sigma: float) -> NDArray[np.float32]:
     import cv2
 
     if sigma < 0.05:
@@ -56,7 +56,7 @@ def _blur(image: NDArray[np.float32], sigma: float) -> NDArray[np.float32]:
     return np.asarray(cv2.GaussianBlur(image, (0, 0), sigma, borderType=cv2.BORDER_REFLECT_101), np.float32)
 
 
-def _smoothstep(value: NDArray[np.float32], low: float, high: float) -> NDArray[np.float32]:
+def smoothstep(value: NDArray[np.float32], low: float, high: float) -> NDArray[np.float32]:
     """0 below `low`, 1 above `high` (or the other way round), smooth between."""
     x = np.clip((value - low) / (high - low), 0, 1)
     return np.asarray(x * x * (3 - 2 * x), np.float32)
@@ -70,7 +70,7 @@ def _unit(height: int, width: int) -> float:
     return max(1.0, float(np.sqrt(min(height, width) / 256)))
 
 
-def _clouds(rng: np.random.Generator, height: int, width: int, scale: float, octaves: int = 4) -> Map:
+def clouds(rng: np.random.Generator, height: int, width: int, scale: float, octaves: int = 4) -> Map:
     """Fractal noise with mean 0 and spread about 1; `scale` is the size of its largest features in pixels."""
     import cv2
 
@@ -128,12 +128,12 @@ def motion_blurry(
     path = np.cumsum(steps, 0)
     path -= path.mean(0)  # or the sharp image would be displaced
     turns = np.linspace(-0.5, 0.5, count) * roll
-    light, total = _linear(image), np.zeros_like(image)
+    light, total = linear(image), np.zeros_like(image)
     for (dx, dy), turn in zip(path, turns):
         matrix = cv2.getRotationMatrix2D(((width - 1) / 2, (height - 1) / 2), turn, 1)
         matrix[:, 2] += dx, dy
         total += cv2.warpAffine(light, matrix, (width, height), borderMode=cv2.BORDER_REFLECT_101)
-    return _clip(_display(total / np.float32(count)))
+    return clipped(displayed(total / np.float32(count)))
 
 
 def scene_depth(image: Image, rng: np.random.Generator) -> Map:
@@ -144,13 +144,13 @@ def scene_depth(image: Image, rng: np.random.Generator) -> Map:
     side = max(height, width)
     slope = _ramp(height, width, -np.pi / 2 + rng.normal(0, 0.35))
     weight = rng.uniform(0.4, 1)
-    patches = _clouds(rng, height, width, side * rng.uniform(0.25, 0.6), 3)
+    patches = clouds(rng, height, width, side * rng.uniform(0.25, 0.6), 3)
     guess = np.asarray(weight * slope + 0.25 * np.tanh(2 * patches), np.float32)
     # Skies and distance are bright and pale: what has no dark channel is taken to be farther, more so near the top.
-    pale = _blur(np.ascontiguousarray(image.min(axis=2)), side / 40)
+    pale = blurred(np.ascontiguousarray(image.min(axis=2)), side / 40)
     guess += rng.uniform(0.2, 0.8) * (pale - pale.mean()) * (1 + slope)
     # A guided filter makes the borders of the guess follow those of the image.
-    grey = np.ascontiguousarray(image @ _LUMA)
+    grey = np.ascontiguousarray(image @ LUMA)
     window = (max(3, side // 10 | 1),) * 2
 
     def mean(x: Map) -> Map:
@@ -183,10 +183,10 @@ def hazy(
     tint = _drawn(tint, np.clip(rng.normal(0, 0.4), -1, 1))
     guess = scene_depth(image, rng)
     far = guess if depth is None else depth.astype(np.float32)
-    veil = 1 + 0.08 * _clouds(rng, height, width, max(height, width) / 2, 3)  # haze is not even
+    veil = 1 + 0.08 * clouds(rng, height, width, max(height, width) / 2, 3)  # haze is not even
     t = np.exp(-density * (0.25 + far) * np.maximum(veil, 0.5))[..., None]
     colour = airlight * np.array([1 + 0.03 * tint, 1, 1 - 0.05 * tint], np.float32)
-    return _clip(image * t + colour * (1 - t))
+    return clipped(image * t + colour * (1 - t))
 
 
 def low_light(
@@ -213,9 +213,9 @@ def low_light(
     light = np.asarray(cv2.pow(image, _GAMMA * gamma), np.float32) * (exposure**_GAMMA * tone)
     # Photons arrive at random (variance grows with the light), and reading the sensor adds its own noise. Demosaicking
     # spreads both a little.
-    grain = _blur(rng.standard_normal(image.shape, dtype=np.float32), 0.45) * 1.3
+    grain = blurred(rng.standard_normal(image.shape, dtype=np.float32), 0.45) * 1.3
     light += grain * noise * np.sqrt(6e-5 * light + 1.5e-4**2)
-    return _clip(_toe(light))
+    return clipped(_toe(light))
 
 
 def _toe(light: Image) -> Image:
@@ -229,7 +229,7 @@ def _toe(light: Image) -> Image:
 def noisy(image: Image, rng: np.random.Generator, *, sigma: float = 50) -> Image:
     """Gaussian noise, clipped and truncated to 8 bits as in the published set; sigma in 8-bit units."""
     noise = rng.standard_normal(image.shape, dtype=np.float32)
-    return np.asarray(np.floor(_clip(image + np.float32(sigma / 255) * noise) * 255) / 255, np.float32)
+    return np.asarray(np.floor(clipped(image + np.float32(sigma / 255) * noise) * 255) / 255, np.float32)
 
 
 def jpeg_compressed(image: Image, rng: np.random.Generator, *, quality: int = 10) -> Image:
@@ -271,7 +271,7 @@ def raindrop(
     defocus = _drawn(defocus, rng.uniform(1, 3.5) * unit)
     result = image.copy()
     # What a drop shows is small: the views are taken from a blurred image, or they would alias.
-    views = _blur(image, 3 * unit)
+    views = blurred(image, 3 * unit)
     wet, wanted = 0.0, coverage * height * width
     while wet < wanted:
         # Many small drops, few large ones.
@@ -279,7 +279,7 @@ def raindrop(
         centre = rng.uniform(-0.2 * radius, [width + 0.2 * radius, height + 0.2 * radius])
         _add_drop(result, views, rng, centre, radius, defocus)
         wet += 3 * radius**2
-    return _clip(result)
+    return clipped(result)
 
 
 def _within(position: NDArray[np.float32], size: int) -> NDArray[np.float32]:
@@ -309,7 +309,7 @@ def _add_drop(
     # Distance from the centre, 1 at the outline.
     q = np.sqrt(dx * dx + (dy / np.float32(stretch)) ** 2) / (radius * _outline(dx, dy, *bumps))
     soft = min(0.8, defocus / radius)
-    alpha = _smoothstep(q, 1 + soft, 1 - soft)
+    alpha = smoothstep(q, 1 + soft, 1 - soft)
     # The drop is a strong lens: the farther from its centre, the farther to the other side it looks.
     bend = zoom * (1 + 0.8 * q * q)
     map_x = _within(centre[0] + shift[0] - bend * dx, width)
@@ -317,9 +317,9 @@ def _add_drop(
     view = cv2.remap(views, map_x, map_y, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REFLECT_101)
     # Light from above leaves the upper side dark and gathers along the lower rim.
     lower = dy / (radius * stretch)
-    edge = _smoothstep(q, 0.55, 1.05)
-    view = view * (gain * (1 - rim * edge * _smoothstep(lower, 0.7, -0.6)))[..., None]
-    glow = 0.35 * rim * edge * _smoothstep(lower, 0, 0.9)
+    edge = smoothstep(q, 0.55, 1.05)
+    view = view * (gain * (1 - rim * edge * smoothstep(lower, 0.7, -0.6)))[..., None]
+    glow = 0.35 * rim * edge * smoothstep(lower, 0, 0.9)
     glint = sparkle * np.exp(-(((dx + 0.3 * radius) ** 2 + (dy + 0.4 * radius) ** 2) / (0.16 * radius + 0.6) ** 2))
     view = view + (glow + glint)[..., None] * (1 - np.minimum(view, 1))
     patch = result[top:bottom, left:right]
@@ -340,7 +340,7 @@ def _streak(length: float, thickness: float, angle: float) -> Map:
     half = int(np.ceil(length / 2 + 2 * thickness)) + 1
     y, x = np.mgrid[-half : half + 1, -half : half + 1].astype(np.float32)
     along, across = np.cos(angle) * x + np.sin(angle) * y, -np.sin(angle) * x + np.cos(angle) * y
-    profile = np.exp(-0.5 * (across / thickness) ** 2) * _smoothstep(np.abs(along), length / 2 + 1, length / 5)
+    profile = np.exp(-0.5 * (across / thickness) ** 2) * smoothstep(np.abs(along), length / 2 + 1, length / 5)
     return np.asarray(profile, np.float32)
 
 
@@ -387,24 +387,24 @@ def rainy(
             margin = streak.shape[0] // 2
             points = _scatter(rng, height + 2 * margin, width + 2 * margin, density * share / 2 / unit)
             clear *= 1 - np.minimum(opacity * brightness * _stamped(points, streak, margin), 0.95)
-    veil = mist * (1 + 0.35 * _clouds(rng, height, width, max(height, width) / 2, 3))
+    veil = mist * (1 + 0.35 * clouds(rng, height, width, max(height, width) / 2, 3))
     grey = np.float32(0.55 + 0.25 * float(image.mean()))
     soft = image + np.clip(veil, 0, 0.6)[..., None] * (grey - image)
     # A drop shows the bright surroundings: streaks are light, a little bluish, whatever is behind them.
     colour = np.array([0.93, 0.95, 0.97], np.float32)
-    return _clip(soft + (1 - clear)[..., None] * np.maximum(colour - soft, 0))
+    return clipped(soft + (1 - clear)[..., None] * np.maximum(colour - soft, 0))
 
 
 def _sky(image: Image) -> Map:
     """Where the image shows sky, 0 to 1: bright or blue, smooth, and nothing else above."""
     import cv2
 
-    grey = np.ascontiguousarray(image @ _LUMA)
-    busy = _blur(np.abs(grey - _blur(grey, 2)), 2)
-    tone = _smoothstep(grey + 1.5 * (image[..., 2] - image[..., 0]), 0.6, 0.8)
-    sky = np.minimum.accumulate(_blur(tone, 1) * _smoothstep(busy, 0.05, 0.025), axis=0)
+    grey = np.ascontiguousarray(image @ LUMA)
+    busy = blurred(np.abs(grey - blurred(grey, 2)), 2)
+    tone = smoothstep(grey + 1.5 * (image[..., 2] - image[..., 0]), 0.6, 0.8)
+    sky = np.minimum.accumulate(blurred(tone, 1) * smoothstep(busy, 0.05, 0.025), axis=0)
     # Borders are busy: the sky goes on to where the tone ends.
-    return _blur(np.asarray(cv2.dilate(sky, np.ones((15, 15), np.uint8)), np.float32) * tone, 0.7)
+    return blurred(np.asarray(cv2.dilate(sky, np.ones((15, 15), np.uint8)), np.float32) * tone, 0.7)
 
 
 def shadow_mask(height: int, width: int, rng: np.random.Generator, share: float, softness: float) -> Map:
@@ -418,7 +418,7 @@ def shadow_mask(height: int, width: int, rng: np.random.Generator, share: float,
     kind = rng.choice(["cloud", "object", "foliage"], p=[0.35, 0.4, 0.25])
     scale = side * rng.uniform(0.5, 1.1)
     # Shadows fall on the ground and on what stands there: rather below than above.
-    field = _clouds(rng, height, width, scale, 4) + 1.8 * _ramp(height, width, np.pi / 2 + rng.normal(0, 0.7))
+    field = clouds(rng, height, width, scale, 4) + 1.8 * _ramp(height, width, np.pi / 2 + rng.normal(0, 0.7))
     if kind == "object":
         # Straight borders as of roofs, posts and people: the outlines of random shapes, bent a little.
         shape = np.zeros((height, width), np.float32)
@@ -428,15 +428,15 @@ def shadow_mask(height: int, width: int, rng: np.random.Generator, share: float,
             reach = side * rng.uniform(0.25, 0.7, (count, 1)) * rng.uniform(0.35, 1)
             corners = middle + reach * np.stack([np.cos(turns), np.sin(turns)], 1)
             cv2.fillPoly(shape, [np.round(corners).astype(np.int32)], 1.0)
-        field = 2.5 * _blur(shape, side / 60) + 0.25 * field
+        field = 2.5 * blurred(shape, side / 60) + 0.25 * field
     elif kind == "foliage":
-        leaves = _clouds(rng, height, width, side * rng.uniform(0.08, 0.16), 3)
+        leaves = clouds(rng, height, width, side * rng.uniform(0.08, 0.16), 3)
         field = field + 0.8 * leaves
     border = float(np.quantile(field[::2, ::2], 1 - share))
     mask = (field > border).astype(np.float32)
     # The penumbra widens with the distance from what casts the shadow.
-    sharp, wide = _blur(mask, 0.3 + 0.4 * softness), _blur(mask, 1.6 * softness)
-    near = _smoothstep(_ramp(height, width, rng.uniform(0, 2 * np.pi)), -0.8, 0.8)
+    sharp, wide = blurred(mask, 0.3 + 0.4 * softness), blurred(mask, 1.6 * softness)
+    near = smoothstep(_ramp(height, width, rng.uniform(0, 2 * np.pi)), -0.8, 0.8)
     return np.asarray(sharp + near * (wide - sharp), np.float32)
 
 
@@ -466,7 +466,7 @@ def shadowed(
         made_up = made_up * (1 - _sky(image))
     mask = made_up if mask is None else mask.astype(np.float32)
     left = (1 - darkness) * (1 + shift * np.array([-0.18, 0.0, 0.3], np.float32))
-    return _clip(_display(_linear(image) * (1 - mask[..., None] * (1 - np.minimum(left, 1)))))
+    return clipped(displayed(linear(image) * (1 - mask[..., None] * (1 - np.minimum(left, 1)))))
 
 
 def _flake(rng: np.random.Generator, radius: float, blur: float, drift: tuple[float, float]) -> Map:
@@ -476,7 +476,7 @@ def _flake(rng: np.random.Generator, radius: float, blur: float, drift: tuple[fl
     reach = int(np.ceil(radius * 1.5 + 2.5 * blur + max(map(abs, drift)) / 2)) + 1
     y, x = np.mgrid[-reach : reach + 1, -reach : reach + 1].astype(np.float32)
     outline = _outline(x, y, rng.normal(0, [0.18, 0.14, 0.1]), rng.uniform(0, 2 * np.pi, 3))
-    body = _blur(_smoothstep(np.hypot(x, y) / (radius * outline), 1.2, 0.5), blur)
+    body = blurred(smoothstep(np.hypot(x, y) / (radius * outline), 1.2, 0.5), blur)
     steps = int(np.ceil(max(map(abs, drift)))) + 1
     if steps > 1:
         moved = np.zeros_like(body)
@@ -520,7 +520,7 @@ def snowy(
             cover = opacity / (1 + 0.1 * way / radius_here)
             clear *= 1 - np.minimum(cover * _stamped(points, flake, margin), 1)
     white = np.float32(0.97)
-    return _clip(image + (1 - clear)[..., None] * np.maximum(white - image, 0))
+    return clipped(image + (1 - clear)[..., None] * np.maximum(white - image, 0))
 
 
 def hole_mask(height: int, width: int, rng: np.random.Generator, share: float) -> Map:

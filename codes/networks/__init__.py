@@ -12,6 +12,7 @@ from typing import Any, get_type_hints
 import torch
 from torch import nn
 
+from .coded import CodedNAFNet
 from .daclip import DaCLIP
 from .latent import LatentUNet
 from .nafnet import ConditionalNAFNet, DenoisingNAFNet, LatentNAFNet
@@ -31,6 +32,7 @@ NETWORKS: dict[str, dict[str, type[nn.Module]]] = {
         "latent": LatentNAFNet,
         "denoising": DenoisingNAFNet,
     },
+    "CodedNAFNet": {"coded": CodedNAFNet},
     "UNet": {"latent": LatentUNet},
     "DaCLIP": {"open_clip": DaCLIP},
 }

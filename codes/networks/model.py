@@ -11,7 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from ..choices import check_choice
-from .layers import Embedding
+from .coded import CodedNAFNet
+from .layers import Context, Embedding
 from .nafnet import NAFNet
 from .unet import UNet
 
@@ -22,12 +23,16 @@ Predict = Callable[[Tensor, Tensor, float], Tensor]
 def predictor(
     network: nn.Module,
     *,
+    degraded: Tensor | None = None,
     text_context: Tensor | None = None,
     image_context: Tensor | None = None,
     precision: str = "fp32",
     compile: bool = False,
 ) -> Predict:
     """The callable (x, mu, t) -> prediction for one batch of images; images (B,C,H,W), t a number.
+
+    degraded: the whole images, for a network that recognises what is wrong with them; without it, it judges each `mu`
+    that it is given, which may be a tile.
 
     The contexts' share is computed here, once, and the share of each time t when it is first asked for; a call does
     the image-sized work only. Half precision is autocast: weights stay in float32, norms keep their eps of 1e-5, and
@@ -38,14 +43,29 @@ def predictor(
     device = next(network.parameters()).device
     dtype = resolve_precision(precision, device)
     takes_mu = network.takes_mu
+    recognising = isinstance(network, CodedNAFNet)
+    judged = degraded
+
+    def context_of(images: Tensor | None) -> Context:
+        if isinstance(network, CodedNAFNet):
+            if images is None:
+                return Context()
+            with arithmetic(dtype, device):
+                return network.recognise(images.to(device))[0]
+        return network.embed_context(text_context, image_context)
+
     with torch.no_grad():
-        context = network.embed_context(text_context, image_context)
+        context = context_of(degraded)
     embeddings: dict[float, Embedding] = {}
     evaluate = torch.compile(network.evaluate) if compile else network.evaluate
 
     @torch.no_grad()
     def predict(x: Tensor, mu: Tensor, t: float) -> Tensor:
+        nonlocal context, judged
         t = float(t)
+        if recognising and degraded is None and judged is not mu:
+            context, judged = context_of(mu), mu
+            embeddings.clear()
         if t not in embeddings:
             embeddings[t] = network.embed(t, context)
         with arithmetic(dtype, device):

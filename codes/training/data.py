@@ -24,6 +24,7 @@ from torch.utils.data import DataLoader, Dataset
 from ..data.degradations import Degrade, enlarged
 from ..data.images import ImageError, from_uint8, read_image, to_uint8
 from ..data.pairs import DataError, Item
+from ..data.varied import tensor_pair
 from ..resizing import scaled
 
 Pixels = NDArray[np.uint8]  # (H, W, 3)
@@ -48,6 +49,8 @@ class Task:
     items: tuple[Item, ...]
     degradation: Callable[[], Degrade] | None = None
     enlarge: int = 1
+    varied: bool = False  # degraded in several ways, as codes/data/varied.py does
+    mixed_share: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -127,6 +130,7 @@ class Batch:
     asked: Tensor
     names: tuple[str, ...]
     clip: Tensor | None = None
+    kinds: Tensor | None = None  # shares of what the images suffer from, where that is known
 
     def __len__(self) -> int:
         return len(self.lq)
@@ -134,14 +138,16 @@ class Batch:
     def part(self, rows: slice) -> "Batch":
         """Some of the samples."""
         clip = None if self.clip is None else self.clip[rows]
+        kinds = None if self.kinds is None else self.kinds[rows]
         lq, gt, noise = self.lq[rows], self.gt[rows], self.noise[rows]
-        return Batch(lq, gt, noise, self.t[rows], self.prior[rows], self.asked[rows], self.names[rows], clip)
+        return Batch(lq, gt, noise, self.t[rows], self.prior[rows], self.asked[rows], self.names[rows], clip, kinds)
 
     def to(self, device: torch.device) -> "Batch":
         """The same on a device; times stay, they choose from tables on the CPU."""
         clip = None if self.clip is None else self.clip.to(device)
+        kinds = None if self.kinds is None else self.kinds.to(device)
         lq, gt, noise = self.lq.to(device), self.gt.to(device), self.noise.to(device)
-        return Batch(lq, gt, noise, self.t, self.prior, self.asked, self.names, clip)
+        return Batch(lq, gt, noise, self.t, self.prior, self.asked, self.names, clip, kinds)
 
 
 @dataclass(frozen=True)
@@ -156,6 +162,7 @@ class Sample:
     asked: int = 0
     name: str = ""
     clip: Tensor | None = None
+    kinds: Tensor | None = None
     problem: str = ""
 
 
@@ -201,7 +208,10 @@ class TrainingSet(Dataset[Sample]):
         # Streams of their own: what a degradation draws has no influence on time and noise.
         rng, late = (np.random.default_rng((plan.seed, step, index, stream)) for stream in (0, 1))
         task, item = self._choose(number, rng)
-        if task.degradation is not None:
+        kinds = None
+        if task.varied:
+            gt, lq, kinds = self._varied(task, item, plan.patch_at(step), rng)
+        elif task.degradation is not None:
             gt, lq = self._degraded(task, item, plan.patch_at(step), rng)
         else:
             gt, lq = self._pair(task, item, plan.patch_at(step), rng)
@@ -212,7 +222,7 @@ class TrainingSet(Dataset[Sample]):
             from ..networks.daclip import clip_transform
 
             clip = clip_transform(lq[None], plan.clip_size)[0]
-        return Sample(lq, gt, torch.from_numpy(noise), t, prior, asked, f"{task.name}/{item.name}", clip)
+        return Sample(lq, gt, torch.from_numpy(noise), t, prior, asked, f"{task.name}/{item.name}", clip, kinds)
 
     def _choose(self, number: int, rng: np.random.Generator) -> tuple[Task, Item]:
         """The task and image of a sample: every image once in an epoch; mode MD: tasks in turn, then any image."""
@@ -238,9 +248,21 @@ class TrainingSet(Dataset[Sample]):
         A degradation that is made for the patch alone would not look like a part of a degraded image: haze would
         thicken within 64 pixels, and blur would have mirrored borders. Turned before, so that rain falls down.
         """
-        assert item.gt is not None and task.degradation is not None
+        assert task.degradation is not None
         if task.name not in self._degrade:
             self._degrade[task.name] = task.degradation()
+        clean = self._region(task, item, patch, rng)
+        degraded = self._degrade[task.name](clean, rng)
+        return self._patch(clean, patch, rng, degraded)
+
+    def _varied(self, task: Task, item: Item, patch: int, rng: np.random.Generator) -> tuple[Tensor, Tensor, Tensor]:
+        """The same with several ways to degrade, and what the patch suffers from."""
+        clean, degraded, kinds = tensor_pair(task.name, task.mixed_share)(self._region(task, item, patch, rng), rng)
+        return (*self._patch(clean, patch, rng, degraded), kinds)
+
+    def _region(self, task: Task, item: Item, patch: int, rng: np.random.Generator) -> Tensor:
+        """What is degraded for a patch: a larger part of the image, shrunk and turned."""
+        assert item.gt is not None
         pixels = self._cache.read(str(item.gt))
         around = patch + MARGIN
         side = max(around, min(3 * patch, WHOLE)) if task.name in WIDE else around
@@ -249,8 +271,10 @@ class TrainingSet(Dataset[Sample]):
         scale = max(self.plan.min_scale ** rng.uniform(), patch / min(pixels.shape[:2]))
         height, width = (min(round(side / scale), length) for length in pixels.shape[:2])
         region = _window(pixels, height, width, _corner(pixels, height, width, rng))
-        clean = from_uint8(self._turned(scaled(region, scale), rng.uniform(size=3)))
-        degraded = self._degrade[task.name](clean, rng)
+        return from_uint8(self._turned(scaled(region, scale), rng.uniform(size=3)))
+
+    def _patch(self, clean: Tensor, patch: int, rng: np.random.Generator, degraded: Tensor) -> tuple[Tensor, Tensor]:
+        """The same part of both, where a block of JPEG begins."""
         top, left = (int(rng.integers((length - patch) // BLOCK + 1)) * BLOCK for length in clean.shape[1:])
         rows, columns = slice(top, top + patch), slice(left, left + patch)
         return clean[:, rows, columns].contiguous(), degraded[:, rows, columns].contiguous()
@@ -324,6 +348,7 @@ def collate(samples: Sequence[Sample]) -> Batch | str:
         torch.tensor([sample.asked for sample in samples]),
         tuple(sample.name for sample in samples),
         None if samples[0].clip is None else stacked("clip"),
+        None if samples[0].kinds is None else stacked("kinds"),
     )
 
 

@@ -61,7 +61,10 @@ class Muon(torch.optim.Optimizer):
         betas: tuple[float, float] = (0.9, 0.99),
         weight_decay: float = 0.0,
         momentum: float = 0.95,
+        dtype: torch.dtype | None = None,
     ) -> None:
+        """dtype: of the arithmetic that finds directions, which need not be exact; None: that of the weights."""
+        self.dtype = dtype
         settings = {"lr": lr, "betas": betas, "weight_decay": weight_decay, "momentum": momentum}
         super().__init__(params, settings)
 
@@ -73,9 +76,10 @@ class Muon(torch.optim.Optimizer):
             for p in given:
                 p.mul_(1 - group["lr"] * group["weight_decay"])
             matrices = [p for p in given if is_matrix(p)]
-            directions = _orthogonal([self._direction(p, group["momentum"]) for p in matrices])
+            found = [self._direction(p, group["momentum"]) for p in matrices]
+            directions = _orthogonal([direction.to(self.dtype or direction.dtype) for direction in found])
             for p, direction in zip(matrices, directions, strict=True):
-                p.add_(direction.view_as(p), alpha=-group["lr"] * 0.2 * math.sqrt(max(direction.shape)))
+                p.add_(direction.to(p.dtype).view_as(p), alpha=-group["lr"] * 0.2 * math.sqrt(max(direction.shape)))
             for p in given:
                 if not is_matrix(p):
                     self._adam(p, group["lr"], *group["betas"])
@@ -133,13 +137,18 @@ def _orthogonal(matrices: list[Tensor]) -> list[Tensor]:
     return [piece.view_as(part) for piece, part in zip(pieces, parts, strict=True)]
 
 
-def make_optimiser(train: TrainOptions, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
-    """The optimiser of an option file; the fused kind of Adam, which is one pass over memory."""
+def make_optimiser(
+    train: TrainOptions, parameters: Iterable[nn.Parameter], dtype: torch.dtype | None = None
+) -> torch.optim.Optimizer:
+    """The optimiser of an option file; the fused kind of Adam, which is one pass over memory.
+
+    dtype: that the network computes in, None for that of its weights.
+    """
     betas = (train.beta1, train.beta2)
     if train.optimizer == "Lion":
         return Lion(parameters, train.lr_G, betas, train.weight_decay_G)
     if train.optimizer == "Muon":
-        return Muon(parameters, train.lr_G, betas, train.weight_decay_G)
+        return Muon(parameters, train.lr_G, betas, train.weight_decay_G, dtype=dtype)
     kind = torch.optim.Adam if train.optimizer == "Adam" else torch.optim.AdamW
     return kind(parameters, lr=train.lr_G, betas=betas, weight_decay=train.weight_decay_G, fused=True)
 
@@ -149,6 +158,9 @@ def learning_rate(train: TrainOptions, step: int) -> float:
     if train.lr_scheme == "MultiStepLR":
         # The published code halves it, whatever lr_gamma says.
         rate = train.lr_G * 0.5 ** bisect.bisect_right(sorted(train.lr_steps), step)
+    elif train.lr_scheme == "ConstantLinearLR":
+        decay = train.decay_iter or max(1, train.niter // 5)
+        rate = train.eta_min + (train.lr_G - train.eta_min) * min(1.0, (train.niter - step) / decay)
     else:
         rate = train.eta_min + (train.lr_G - train.eta_min) * (1 + math.cos(math.pi * step / train.niter)) / 2
     return rate * min(1.0, (step + 1) / train.warmup_iter) if train.warmup_iter > 0 else rate

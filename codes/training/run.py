@@ -254,13 +254,23 @@ def batch_loss(run: Run, network: Callable[..., Tensor], batch: Batch) -> tuple[
     features = contexts(models, batch)
     dtype = resolve_precision(run.options.precision, run.device)
     takes_mu = getattr(models.network, "takes_mu", True)
+    weight, kinds = run.options.train.recognition_weight, batch.kinds
+    logits: list[Tensor] = []  # of the call with gradients, which is one
 
     def predict(x: Tensor, mu: Tensor, t: Tensor, rows: Tensor | slice) -> Tensor:
         t = t.to(x.device)
         with arithmetic(dtype, run.device):
+            if weight and kinds is not None and torch.is_grad_enabled():
+                y: Tensor
+                y, named = network(x, mu, t, named=True)
+                logits.append(named)
+                return y
             return network(x, mu, t, *(feature[rows] for feature in features)) if takes_mu else network(x, t)
 
-    return run.objective(predict, x0, mu, batch.t, batch.noise, batch.prior, batch.asked)
+    loss, prediction = run.objective(predict, x0, mu, batch.t, batch.noise, batch.prior, batch.asked)
+    if weight and kinds is not None:
+        loss = loss + weight * nn.functional.cross_entropy(logits[0].float(), kinds)
+    return loss, prediction
 
 
 def step(run: Run, learner: "Learner", batch: Batch, process: Process) -> float:
@@ -328,8 +338,9 @@ class Learner:
 def make_learner(run: Run, process: Process) -> Learner:
     """An optimiser at the first step, or where the newest training state is."""
     models, train = run.models, run.options.train
-    optimiser = make_optimiser(train, models.network.parameters())
-    half = resolve_precision(run.options.precision, run.device) is torch.float16
+    dtype = resolve_precision(run.options.precision, run.device)
+    optimiser = make_optimiser(train, models.network.parameters(), dtype if dtype is torch.bfloat16 else None)
+    half = dtype is torch.float16
     learner = Learner(models.network, optimiser, torch.amp.GradScaler(run.device.type, enabled=half))
     try:
         state = states.newest(run.folder)

@@ -1,10 +1,12 @@
 """From the options of `datasets.train` to the plan of the data."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from ..config import Options, PairingRule
 from ..config.errors import error_at
 from ..data.pairs import DataError, Item, Pattern, find_images, find_tasks, pair
+from ..data.varied import NONE
 from ..networks.daclip import DaCLIP
 from ..networks.latent import LatentUNet
 from ..sde import MeanRevertingSDE
@@ -29,7 +31,7 @@ def training_plan(options: Options) -> Plan:
         if name not in names:
             text = f"the training set has no such task, only {', '.join(names)}"
             raise error_at(options.file, ("train", "task_weights", name), text)
-    weights = tuple(train.task_weights.get(name, 1.0) for name in names) if train.task_weights else None  # type: ignore[call-overload]
+    weights = _weights(names, {str(name): weight for name, weight in train.task_weights.items()}, dataset.clean_share)
     return Plan(
         tasks,
         Times((1.0,), train.prior_share, train.own_share),
@@ -47,6 +49,14 @@ def training_plan(options: Options) -> Plan:
     )
 
 
+def _weights(names: list[str], given: Mapping[str, float], clean_share: float) -> tuple[float, ...] | None:
+    """How often tasks are drawn; None: all alike."""
+    if NONE in names:
+        degraded = sum(given.get(name, 1.0) for name in names if name != NONE)
+        given = {**given, NONE: degraded * clean_share / (1 - clean_share)}
+    return tuple(given.get(name, 1.0) for name in names) if given else None
+
+
 def _tasks(options: Options) -> tuple[Task, ...]:
     dataset = options.datasets["train"]
     rule: str | Pattern = (
@@ -62,6 +72,9 @@ def _tasks(options: Options) -> tuple[Task, ...]:
         items = tuple(Item(name, None, path) for name, path in images.items())[:most]
         # The published chain of random degradations of mode MDGT is not reproduced: our tasks take its place.
         kinds = options.degradations_of("train") or TASKS
+        if dataset.varied:
+            names = (*kinds, NONE) if dataset.clean_share else kinds
+            return tuple(Task(name, items, varied=True, mixed_share=dataset.mixed_share) for name in names)
         return tuple(Task(kind, items, degradation(options, "train", kind)) for kind in kinds)
     if dataset.task_root is not None:
         wanted = None if dataset.tasks is None and options.distortion is None else options.tasks_of("train")

@@ -2,7 +2,7 @@
 
 import sys
 
-from codes.app.command import main
+from codes.commands.app import main
 
 if __name__ == "__main__":
     sys.exit(main())

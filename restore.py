@@ -2,7 +2,7 @@
 
 import sys
 
-from codes.cli import restore
+from codes.commands.cli import restore
 
 if __name__ == "__main__":
     sys.exit(restore())

@@ -2,7 +2,7 @@
 
 import sys
 
-from codes.cli import test
+from codes.commands.cli import test
 
 if __name__ == "__main__":
     sys.exit(test())

@@ -8,7 +8,7 @@ import sys
 # beside any other work a step can take ten times as long. Has to be set before torch is imported.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
-from codes.cli import train
+from codes.commands.cli import train
 
 
 def keep_memory() -> None:

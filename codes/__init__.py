@@ -14,9 +14,9 @@ One level below, `sample(network, sde, mu, solver)` runs a solver on any network
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .api import PhotoRestorer, Restoration, load_restorer, read_image, save_image
     from .config import OptionsError
     from .data.images import ImageError
+    from .restoration.api import PhotoRestorer, Restoration, load_restorer, read_image, save_image
     from .sde import MeanRevertingSDE
     from .solvers import SOLVERS, NonFiniteError, Plan, SampleOutput, Solver, StepInfo, make_plan, sample
 
@@ -43,9 +43,9 @@ _MODULES = {
     "ImageError": ".data.images",
     "MeanRevertingSDE": ".sde",
     "OptionsError": ".config",
-    "PhotoRestorer": ".api",
-    "Restoration": ".api",
-    "load_restorer": ".api",
+    "PhotoRestorer": ".restoration.api",
+    "Restoration": ".restoration.api",
+    "load_restorer": ".restoration.api",
     "read_image": ".data.images",
     "save_image": ".data.images",
 }

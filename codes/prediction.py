@@ -12,9 +12,8 @@ Every conversion is linear in the state x, mu and the prediction y, so it is thr
 
 from torch import Tensor
 
-from .choices import check_choice
-from .sde import Point
-from .tensors import linear_combination
+from .names import check_choice
+from .sde import Point, linear_combination
 
 PREDICTIONS = ("noise", "data", "velocity", "score")
 

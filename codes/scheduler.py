@@ -22,16 +22,16 @@ import torch
 from torch import Tensor
 
 from . import defaults
-from .api import as_image
 from .data.images import to_uint8
 from .networks import architecture, build
 from .networks.checkpoints import load_network, published_sde
-from .networks.model import predictor
+from .networks.predictor import predictor
 from .prediction import convert
+from .restoration.api import as_image
+from .runtime.torchvision_compat import ensure_torchvision
 from .sde import MeanRevertingSDE
 from .solvers import Plan, Solver, make_plan
 from .solvers.sample import State, advance, noise_source
-from .torchvision_compat import ensure_torchvision
 
 ensure_torchvision()  # which diffusers imports
 try:

@@ -6,8 +6,7 @@ import sys
 from typing import Any
 
 import torch
-
-from codes.benchmarks import networks, pipeline, solvers
+from benchmarks import networks, pipeline, solvers
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from codes.exact_demo import run
+from codes.study.demo import run
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -9,7 +9,7 @@ import numpy as np
 
 from codes import load_restorer, read_image, save_image
 from codes.app.examples import make_examples
-from codes.contact_sheet import contact_sheet
+from codes.data.contact_sheet import contact_sheet
 from codes.data.images import to_uint8
 
 

@@ -8,10 +8,10 @@ import argparse
 import sys
 from pathlib import Path
 
-from codes.cli import at_least
+from codes.commands.cli import at_least
 from codes.data.pairs import DataError
 from codes.data.synthesis import make_pairs
-from codes.tasks import TASKS
+from codes.names import TASKS
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -5,8 +5,8 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from codes.parity import GROUPS
-from codes.parity.case import Case
+from parity_groups import GROUPS
+from parity_groups.case import Case
 
 
 def main(argv: list[str] | None = None) -> int:

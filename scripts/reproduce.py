@@ -2,7 +2,7 @@
 
 import sys
 
-from codes.reproduce.command import main
+from codes.commands.reproduce import main
 
 if __name__ == "__main__":
     sys.exit(main())

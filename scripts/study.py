@@ -16,10 +16,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from codes import study
-from codes.cli import at_least
+from codes.commands.cli import at_least
 from codes.config import OptionsError, load_options
-from codes.tune import PAPER, Candidate, combinations, mean, search
+from codes.study import report as study
+from codes.study.candidates import PAPER, Candidate, combinations, mean, search
 
 MODELS = ("pretrained/mr-tiny.safetensors", "pretrained/mr-tiny-noise.safetensors")
 NFES = (2, 3, 4, 5, 6, 8, 10, 15, 20)
@@ -74,12 +74,15 @@ def measure(arguments: argparse.Namespace) -> int | None:
         overrides = [*arguments.overrides, f"path.pretrain_model_G={model}"]
         options[Path(model).stem] = load_options(arguments.opt, overrides)
 
-    from codes import session, trials
-    from codes.distributed import processes
-    from codes.scoring import make_scorer
+    from codes.evaluation import session
+    from codes.evaluation.summary import make_scorer
+    from codes.runtime.device import choose_device
+    from codes.runtime.distributed import processes
+    from codes.runtime.environment import write_environment
+    from codes.study import bench as trials
 
     first = next(iter(options.values()))
-    device = session.choose_device(first.device)
+    device = choose_device(first.device)
     with processes(device) as process:
         tasks = session.find_data(first)
         scorer, notes = make_scorer(("psnr", "ssim", "lpips"), 0, device)
@@ -136,7 +139,7 @@ def measure(arguments: argparse.Namespace) -> int | None:
                 for label, values in trials.pooled_values(bench, finalists).items()
             }
             (arguments.output / "pooled.json").write_text(json.dumps(pooled, indent=1) + "\n")
-        session.write_environment(arguments.output, device, process.world)
+        write_environment(arguments.output, device, process.world)
     return None
 
 

@@ -14,9 +14,20 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from codes.cli import at_least
+from codes.commands.cli import at_least
 from codes.config import Options, OptionsError, load_options, resolved
-from codes.tune import TAUS, Candidate, Losses, budgeted, choose, deficit, front, mean, search, tuned_options
+from codes.study.candidates import (
+    TAUS,
+    Candidate,
+    Losses,
+    budgeted,
+    choose,
+    deficit,
+    front,
+    mean,
+    search,
+    tuned_options,
+)
 
 METRICS = {"lpips": True, "psnr": False, "ssim": False}  # whether lower is better
 
@@ -54,11 +65,13 @@ def main(argv: list[str] | None = None) -> int:
 
 def tune(arguments: argparse.Namespace, options: Options) -> int:
     """Measure, print, draw, write."""
-    from codes import session, trials
-    from codes.distributed import processes
-    from codes.scoring import make_scorer
+    from codes.evaluation import session
+    from codes.evaluation.summary import make_scorer
+    from codes.runtime.device import choose_device
+    from codes.runtime.distributed import processes
+    from codes.study import bench as trials
 
-    device = session.choose_device(options.device)
+    device = choose_device(options.device)
     folder = arguments.results or Path(options.results) / f"tune-{options.run_name}"
     lower = METRICS[arguments.metric]
     with processes(device) as process:
@@ -109,7 +122,7 @@ def seconds_per_evaluation(folder: Path) -> float:
     """The median over all restorations."""
     from statistics import median
 
-    from codes.records import read_records
+    from codes.evaluation.records import read_records
 
     return median(record.seconds / record.nfe for record in read_records(folder).values())
 

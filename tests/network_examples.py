@@ -22,6 +22,11 @@ NAFNET_SETTING = {"width": 8, "enc_blk_nums": [1, 2], "middle_blk_num": 1, "dec_
 LATENT_SETTING = {"in_ch": 3, "out_ch": 3, "ch": 8, "ch_mult": [1, 2, 2], "embed_dim": 4}
 # One of each architecture: published name, variant, setting.
 EXAMPLES = {
+    "coded": (
+        "CodedNAFNet",
+        "coded",
+        {"width": 8, "enc_blk_nums": [1, 1], "middle_blk_num": 1, "dec_blk_nums": [1, 1], "encoder_width": 4},
+    ),
     "daclip": ("ConditionalUNet", "daclip", DACLIP_SETTING),
     "daclip-no-context": (
         "ConditionalUNet",

@@ -13,12 +13,12 @@ import torch
 
 import codes
 from codes import ImageError, OptionsError, PhotoRestorer, Solver, load_restorer, read_image, sample, save_image
-from codes.api import as_image, largest_batch
-from codes.cli import test as run_test
+from codes.commands.cli import test as run_test
 from codes.data.images import from_uint8, to_uint8
+from codes.evaluation.records import read_records
 from codes.networks import architecture, build
 from codes.networks.checkpoints import Metadata, save_checkpoint
-from codes.records import read_records
+from codes.restoration.api import as_image, largest_batch
 
 from .evaluation import write_images, write_options, write_weights
 from .network_examples import EXAMPLES

@@ -16,14 +16,16 @@ import numpy as np
 import pytest
 import torch
 
-from codes.api import PhotoRestorer, load_restorer
-from codes.app import gate, render, service, work
+from codes.app import jobs as work
+from codes.app import middleware as gate
+from codes.app import render, service
 from codes.app.examples import make_examples
 from codes.app.uploads import Limits, decode_upload, preview
 from codes.data.images import ImageError, decode_picture, encode_image, to_uint8
-from codes.scoring import Scorer
+from codes.evaluation.summary import Scorer
+from codes.names import TASKS
+from codes.restoration.api import PhotoRestorer, load_restorer
 from codes.solvers import Solver
-from codes.tasks import TASKS
 
 from .app_server import Client, photo, png, running
 from .evaluation import write_weights
@@ -543,7 +545,7 @@ def test_cancel_ends_a_running_job_and_the_next_user_is_served(server):
 
 
 def test_a_port_that_is_taken_and_weights_that_are_missing_are_told(server, tmp_path, capsys):
-    from codes.app.command import main
+    from codes.commands.app import main
 
     port = httpx.URL(server.url).port
     assert main(["--port", str(port)]) == 2

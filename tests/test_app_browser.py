@@ -8,8 +8,8 @@ from urllib.parse import urlsplit
 import numpy as np
 import pytest
 
-from codes.api import load_restorer
 from codes.data.images import read_image, to_uint8
+from codes.restoration.api import load_restorer
 
 from .app_server import photo, png, running
 

@@ -218,8 +218,8 @@ BAD_FILES = [
     ),
     (
         b"datasets: {t: {root: d}}\nnetwork_G: {which_model: ConditionalUNt}",
-        "network_G.which_model: expected one of ConditionalUNet, ConditionalNAFNet, UNet, got 'ConditionalUNt', "
-        "did you mean 'ConditionalUNet'?",
+        "network_G.which_model: expected one of ConditionalUNet, ConditionalNAFNet, CodedNAFNet, UNet, got "
+        "'ConditionalUNt', did you mean 'ConditionalUNet'?",
     ),
     (
         b"datasets: {t: {root: d}}\nnetwork_G: {which_model: UNet, setting: [1]}",

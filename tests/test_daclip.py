@@ -7,14 +7,14 @@ import pytest
 import torch
 from PIL import Image
 
+from codes.names import TASKS
 from codes.networks import build_network
 from codes.networks.checkpoints import load_network
 from codes.networks.daclip import DaCLIP, clip_transform
-from codes.networks.model import predictor
+from codes.networks.predictor import predictor
+from codes.runtime.torchvision_compat import ensure_torchvision
 from codes.sde import MeanRevertingSDE
 from codes.solvers import Solver, sample
-from codes.tasks import TASKS
-from codes.torchvision_compat import ensure_torchvision
 
 TINY = {
     "embed_dim": 32,

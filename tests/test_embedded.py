@@ -9,11 +9,11 @@ import pytest
 import torch
 
 from codes import load_restorer, read_image
-from codes.api import PhotoRestorer
 from codes.data.degradations import tensor_degradation
 from codes.data.images import to_uint8
 from codes.metrics import psnr
-from codes.tasks import TASKS
+from codes.names import TASKS
+from codes.restoration.api import PhotoRestorer
 
 ROOT = Path(__file__).parents[1]
 NAMES = ("astronaut", "coffee", "flower")

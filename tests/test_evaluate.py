@@ -16,12 +16,12 @@ import numpy as np
 import pytest
 import torch
 
-from codes.cli import test as evaluate
+from codes.commands.cli import test as evaluate
 from codes.data.images import read_picture, save_image, to_uint8
 from codes.data.pairs import image_seed
-from codes.evaluate import stop_on_signal
+from codes.evaluation.records import read_records
 from codes.metrics import psnr
-from codes.records import read_records
+from codes.runtime.signals import stop_on_signal
 from codes.solvers import sample
 
 from .evaluation import images_of, timeless, write_images, write_options, write_weights
@@ -93,7 +93,7 @@ def test_folder_has_everything(world):
 def test_images_are_what_the_sampler_gives(world):
     """The saved image is the sample of the published pieces, clipped and rounded: nothing is added on the way."""
     from codes.networks.checkpoints import load_network
-    from codes.networks.model import predictor
+    from codes.networks.predictor import predictor
     from codes.sde import MeanRevertingSDE
     from codes.solvers import Solver
 
@@ -116,7 +116,7 @@ def test_started_again_it_computes_nothing_twice(world, copy, monkeypatch):
     options = str(write_options(copy, "reference"))
     assert evaluate(["-opt", options]) == 0
     before = images_of(copy / "results" / "reference")
-    monkeypatch.setattr("codes.restorer.sample", lambda *a, **k: pytest.fail("computed again"))
+    monkeypatch.setattr("codes.restoration.restorer.sample", lambda *a, **k: pytest.fail("computed again"))
     assert evaluate(["-opt", options]) == 0
     assert images_of(copy / "results" / "reference") == before
 
@@ -151,7 +151,7 @@ def run_in_child(arguments: list[str]) -> None:
 def children():
     """Starts evaluations in processes of their own, quickly: torch is imported once."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["codes.session", "codes.scoring", "tests.test_evaluate"])
+    context.set_forkserver_preload(["codes.evaluation.session", "codes.evaluation.summary", "tests.test_evaluate"])
     return context
 
 
@@ -203,7 +203,7 @@ def test_one_ctrl_c_that_comes_twice_is_one(monkeypatch):
         signal.raise_signal(signal.SIGINT)
         signal.raise_signal(signal.SIGTERM)
         assert stop.is_set()
-        monkeypatch.setattr("codes.evaluate.ECHO", 0.0)
+        monkeypatch.setattr("codes.runtime.signals.ECHO", 0.0)
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
 
@@ -329,7 +329,7 @@ def test_tiles_are_recorded(world, copy):
 
 
 def test_nan_stops_the_run_and_names_image_and_step(world, copy, capsys, monkeypatch):
-    from codes.restorer import ImageRestorer
+    from codes.restoration.restorer import ImageRestorer
 
     original = ImageRestorer.predictor
 
@@ -344,7 +344,7 @@ def test_nan_stops_the_run_and_names_image_and_step(world, copy, capsys, monkeyp
 
 
 def test_full_disk_keeps_what_was_recorded(world, copy, capsys, monkeypatch):
-    from codes import evaluate as module
+    from codes.evaluation import run as module
 
     original, written = module.write_atomically, []
 

@@ -2,7 +2,7 @@
 
 import csv
 
-from codes import exact_demo as demo
+from codes.study import demo
 
 
 def test_tables_show_what_the_text_says(capsys, tmp_path, monkeypatch):

@@ -12,7 +12,7 @@ from codes.figures.convergence import ConvergenceRun, convergence_ratio
 from codes.figures.curves import CurvePoint
 from codes.figures.stability import Scheme, critical_step, exact_gain, theory
 from codes.figures.trajectories import Trajectory, explained, principal_plane, project
-from codes.tune import Candidate
+from codes.study.candidates import Candidate
 
 RNG = np.random.default_rng(0)
 

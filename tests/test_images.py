@@ -17,8 +17,8 @@ from codes.data.images import (
     read_picture,
     save_image,
     to_uint8,
-    write_atomically,
 )
+from codes.runtime.files import write_atomically
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import scipy.linalg
 import torch
+from parity_groups.metrics import cases
 
 from codes.metrics import (
     LPIPS,
@@ -25,7 +26,6 @@ from codes.metrics import (
     ssim_y,
 )
 from codes.metrics.perceptual import pytorch_fid_inception
-from codes.parity.metrics import cases
 from scripts.parity import main as parity
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -197,7 +197,7 @@ def test_calibration_cases_are_compared_or_skipped_with_the_command(monkeypatch,
         return LPIPS(tmp_path)
 
     monkeypatch.setenv("TORCH_HOME", str(tmp_path))
-    monkeypatch.setattr("codes.parity.metrics.LPIPS", missing)
+    monkeypatch.setattr("parity_groups.metrics.LPIPS", missing)
     skipped = {case.name: case.skipped for case in cases(tmp_path) if case.skipped}
     assert "python scripts/fetch_weights.py" in skipped["perceptual/pair0/lpips_alex"]
 

@@ -11,19 +11,19 @@ from pathlib import Path
 
 import pytest
 
+from codes.commands.reproduce import NAMES as ALL_NAMES
+from codes.commands.reproduce import main
+from codes.names import TASKS
 from codes.reproduce import catalogue
 from codes.reproduce.catalogue import METHODS, PAPER_NFES, QUALITY, SAME, TABLE_OF_TASK, TABLES, all_runs
-from codes.reproduce.command import NAMES as ALL_NAMES
-from codes.reproduce.command import main
+from codes.reproduce.drawing import NAMES as FIGURE_NAMES
+from codes.reproduce.drawing import curve_points, draw
 from codes.reproduce.expectations import EXPECTATIONS, judge, verdicts
-from codes.reproduce.figures import NAMES as FIGURE_NAMES
-from codes.reproduce.figures import curve_points, draw
 from codes.reproduce.findings import orders, speed_up, theory
 from codes.reproduce.published import published, remarks
 from codes.reproduce.render import best, lines_of
 from codes.reproduce.report import write_report
 from codes.reproduce.results import Cell, Results, collect, load, save
-from codes.tasks import TASKS
 from tests.evaluation import write_images, write_weights
 
 ROOT = Path(__file__).parent.parent
@@ -170,7 +170,7 @@ def test_rendering_needs_no_torch(tmp_path):
     save(paper_as_results(), tmp_path / "cells.json")
     code = (
         "import sys; sys.modules['torch'] = None\n"
-        "from codes.reproduce.command import main\n"
+        "from codes.commands.reproduce import main\n"
         f"sys.exit(main(['--render-only', '--results', {str(tmp_path)!r}, '--table', 'rainy', 'overview']))"
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
@@ -278,7 +278,7 @@ def test_with_as_many_evaluations_as_steps_both_strides_are_one_scheme():
 
 def test_every_method_has_the_label_that_its_run_gives_it(tmp_path):
     from codes.reproduce.results import label
-    from codes.reproduce.work import Setup, base_options, run_options
+    from codes.reproduce.runs import Setup, base_options, run_options
 
     setup = Setup("embedded", ROOT / "options" / "paper" / "embedded.yml", tmp_path, 2)
     base = base_options(setup)
@@ -333,8 +333,8 @@ def test_runs_are_done_once_and_refuse_to_be_mixed(tmp_path, few, capsys):
 
 def test_crops_are_the_middles_of_degraded_images(tmp_path):
     from codes.data.images import read_picture
-    from codes.distributed import Process
-    from codes.reproduce.work import Setup, base_options, cut, find_tasks
+    from codes.reproduce.runs import Setup, base_options, cut, find_tasks
+    from codes.runtime.distributed import Process
 
     setup = Setup("embedded", ROOT / "options" / "paper" / "embedded.yml", tmp_path, images=2, size=100)
     tasks = cut(setup, find_tasks(setup, base_options(setup))[0], 0, Process())

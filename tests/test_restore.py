@@ -16,11 +16,11 @@ import torch
 from PIL import Image, ImageCms
 
 from codes import load_restorer, read_image
-from codes import restore as restoring
-from codes.api import Restoration
-from codes.cli import restore
+from codes.commands.cli import restore
 from codes.data.images import encode_image, read_picture, save_image, to_uint8
-from codes.photo_files import RECORDS
+from codes.restoration import photos as restoring
+from codes.restoration.api import Restoration
+from codes.restoration.photo_files import RECORDS
 from codes.solvers import Solver
 
 from .evaluation import write_weights
@@ -233,7 +233,7 @@ def test_full_disk_ends_the_run_with_one_line(run, folder, monkeypatch, capsys):
     def full(path, content):
         raise OSError(28, "No space left on device", str(path))
 
-    monkeypatch.setattr("codes.photo_files.write_atomically", full)
+    monkeypatch.setattr("codes.restoration.photo_files.write_atomically", full)
     assert run("photos", "-o", "out") == 1
     told = capsys.readouterr().err
     assert told.count("No space left") == 1 and "out/a.png: cannot be written" in told and "3 left out" in told
@@ -327,7 +327,7 @@ class Killed(BaseException):
 @pytest.mark.parametrize("at", [1, 2, 4, 6, 9])
 def test_ended_at_any_write_the_next_run_completes_it(run, folder, monkeypatch, at):
     """Three photos with three results each: the run ends as the n-th of nine files is about to be written."""
-    from codes import photo_files
+    from codes.restoration import photo_files
 
     assert run("photos", "-o", "whole", "--samples", "2") == 0
     written = []

@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from codes.networks import build_network
-from codes.restorer import GIB, ImageRestorer, base_width, bytes_per_pixel, tile_within
+from codes.restoration.restorer import ImageRestorer, base_width, bytes_per_pixel, tile_within
+from codes.runtime.device import GIB
 from codes.sde import MeanRevertingSDE
 from codes.solvers import Solver, make_plan
 
@@ -90,7 +91,7 @@ def test_latent_images_are_decoded_and_not_clamped():
         mu, skips = latent.encode(images)
         from dataclasses import replace
 
-        from codes.networks.model import predictor
+        from codes.networks.predictor import predictor
         from codes.solvers import sample
 
         whole = sample(

@@ -10,37 +10,88 @@ import pytest
 ROOT = Path(__file__).parent.parent
 SOURCES = sorted((ROOT / "codes").rglob("*.py"))
 
+# Rooms and top-level modules from the bottom up. A module imports from its own room and from lower layers, never from
+# a room of its own layer or above; lazy imports count.
+LAYERS = (
+    ("names", "defaults"),
+    ("runtime",),
+    ("sde",),
+    ("prediction", "exact"),
+    ("solvers",),
+    ("config",),
+    ("networks", "data", "metrics"),
+    ("restoration",),
+    ("evaluation",),
+    ("training",),
+    ("figures",),
+    ("study",),
+    ("reproduce", "app", "scheduler"),
+    ("commands",),
+)
+HEIGHT = {room: height for height, rooms in enumerate(LAYERS) for room in rooms}
+
+# Imports that go up and are still to be turned round.
+VIOLATIONS = {
+    ("figures", "study"),
+    ("restoration", "evaluation"),
+}
+
 
 def imported(path: Path) -> set[str]:
-    """The modules that a file imports anywhere, relative ones with their dots."""
+    """The modules that a file imports anywhere, relative ones resolved."""
+    package = path.relative_to(ROOT).parent.parts
     names = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
-            names.add("." * node.level + (node.module or ""))
+            base = package[: len(package) - node.level + 1] if node.level else ()
+            module = ".".join([*base, *([node.module] if node.module else [])])
+            # `from .. import session` names a module, `from ..sde import Point` a part of one.
+            names |= {f"{module}.{alias.name}" for alias in node.names} if module == "codes" else {module}
     return names
+
+
+def room(module: str) -> str:
+    return module.split(".")[1]
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_package_imports_itself_relatively_and_edits_no_path(path):
-    names = imported(path)
-    assert not any(name.split(".")[0] in ("codes", "scripts", "tests") for name in names)
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and not node.level:
+            assert node.module.split(".")[0] not in ("codes", "scripts", "tests")
+        if isinstance(node, ast.Import):
+            assert not any(alias.name.split(".")[0] in ("codes", "scripts", "tests") for alias in node.names)
     assert "sys.path" not in path.read_text()
 
 
+def test_every_room_has_its_layer():
+    found = {path.relative_to(ROOT / "codes").parts[0].removesuffix(".py") for path in SOURCES} - {"__init__"}
+    assert found == set(HEIGHT)
+
+
+def test_imports_go_down():
+    upward = set()
+    for path in SOURCES:
+        if path == ROOT / "codes" / "__init__.py":
+            continue  # the public names, imported on first use
+        own = path.relative_to(ROOT / "codes").parts[0].removesuffix(".py")
+        for module in imported(path):
+            if module.startswith("codes.") and room(module) != own and HEIGHT[room(module)] >= HEIGHT[own]:
+                upward.add((own, room(module)))
+    assert upward == VIOLATIONS
+
+
 def test_solvers_know_nothing_of_images_networks_or_options_files():
-    allowed = {"codes.sde", "codes.prediction", "codes.tensors", "codes.choices", "codes.defaults"}
     for path in (ROOT / "codes" / "solvers").glob("*.py"):
         for name in imported(path):
             assert name.split(".")[0] not in ("yaml", "cv2", "torchvision", "lpips", "open_clip"), (path, name)
-            if name.startswith(".."):
-                assert f"codes.{name[2:]}" in allowed, (path, name)
 
 
 def test_torchvision_and_what_needs_it_import():
     code = (
-        "from codes.torchvision_compat import ensure_torchvision; ensure_torchvision();"
+        "from codes.runtime.torchvision_compat import ensure_torchvision; ensure_torchvision();"
         "import torchvision, lpips, open_clip; print(torchvision.transforms.Resize(4))"
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)

@@ -5,7 +5,7 @@ from itertools import pairwise
 import pytest
 import torch
 
-from codes.tiling import tile_starts, tiled, window
+from codes.restoration.tiling import tile_starts, tiled, window
 
 
 @pytest.mark.parametrize(("length", "tile", "overlap"), [(100, 32, 4), (33, 32, 8), (64, 32, 0), (1000, 256, 32)])

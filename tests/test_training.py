@@ -20,24 +20,24 @@ import pytest
 import torch
 import yaml
 
-from codes.cli import test as evaluate
-from codes.cli import train
+from codes.commands.cli import test as evaluate
+from codes.commands.cli import train
 from codes.config import load_options
 from codes.data.images import save_image
 from codes.data.pairs import Item
-from codes.distributed import Process
+from codes.evaluation.session import load_restorer
 from codes.metrics import LPIPS
 from codes.networks import architecture, build
 from codes.networks.checkpoints import Metadata, load_network, save_checkpoint
-from codes.objective import matching_loss, optimal_step_mean, reverse_step_mean
 from codes.prediction import convert
+from codes.runtime.distributed import Process
 from codes.sde import MeanRevertingSDE, Point
-from codes.session import load_restorer
 from codes.training import run as training
 from codes.training import sets, states
 from codes.training.data import Batch, Plan, Task, Times, TrainingSet, batches
 from codes.training.objective import Objective, time_weights
 from codes.training.optimisers import Lion, Muon, ema_decay, learning_rate, orthogonal, update_ema
+from codes.training.published import matching_loss, optimal_step_mean, reverse_step_mean
 
 from .test_metrics import load_or_skip
 

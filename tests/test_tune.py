@@ -11,19 +11,19 @@ import numpy as np
 import pytest
 import torch
 
-from codes import study
-from codes.cli import test as evaluate
+from codes.commands.cli import test as evaluate
 from codes.config import load_options
 from codes.data.images import from_uint8, read_image, save_image, to_uint8
 from codes.data.pairs import Item
-from codes.distributed import Process
-from codes.evaluate import Restored, Task
+from codes.evaluation.records import Record, read_records
+from codes.evaluation.run import Restored, Task
 from codes.exact import Mixture
-from codes.records import Record, read_records
+from codes.runtime.distributed import Process
 from codes.sde import MeanRevertingSDE
 from codes.solvers import Solver, make_plan, sample
-from codes.trials import Bench, Stopped, claim, crops, simulated_search
-from codes.tune import (
+from codes.study import report as study
+from codes.study.bench import Bench, Stopped, claim, crops, simulated_search
+from codes.study.candidates import (
     GRIDS,
     PAPER,
     SCHEMES,
@@ -396,7 +396,7 @@ def test_study_is_rendered_from_records_alone(tmp_path):
         (tmp_path / network / "records.0.jsonl").write_text(lines)
     code = (
         "import sys; sys.modules['torch'] = None\n"
-        f"from pathlib import Path; from codes import study; study.render(Path({str(tmp_path)!r}), [])"
+        f"from pathlib import Path; from codes.study import report; report.render(Path({str(tmp_path)!r}), [])"
     )
     files = [tmp_path / f"study.{suffix}" for suffix in ("md", "csv", "png", "svg")]
     rounds = []

@@ -8,8 +8,8 @@ import numpy as np
 from ..data.degradations import tensor_degradation
 from ..data.images import read_image, save_image
 from ..data.pairs import find_images, image_seed
-from ..session import PROJECT
-from ..tasks import TASKS
+from ..names import TASKS
+from ..runtime.paths import PROJECT
 
 
 @dataclass(frozen=True)

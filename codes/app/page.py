@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from . import render
+from .jobs import CHOICES, COMPARED_NFES, MAX_NFE, MAX_SAMPLES, ODE, default_choice
 from .service import CANCELLED, ComparisonView, Service, View
-from .work import CHOICES, COMPARED_NFES, MAX_NFE, MAX_SAMPLES, ODE, default_choice
 
 if TYPE_CHECKING:
     import gradio as gr

@@ -8,10 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import metrics as m
-from ..contact_sheet import contact_sheet
+from ..data.contact_sheet import contact_sheet
 from ..data.images import encode_image
-from ..resizing import shrunk
-from .work import Cell, Compared, Finished, Scores, Step
+from ..data.resizing import shrunk
+from .jobs import Cell, Compared, Finished, Scores, Step
 
 Image = NDArray[np.uint8]
 

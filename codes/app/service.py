@@ -11,13 +11,13 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from ..api import PhotoRestorer
-from ..data.images import ImageError, Picture, encode_image, to_uint8, write_atomically
-from ..scoring import Scorer
+from ..data.images import ImageError, Picture, encode_image, to_uint8
+from ..evaluation.summary import Scorer
+from ..restoration.api import PhotoRestorer
+from ..runtime.files import write_atomically
 from . import render
 from .examples import Example
-from .uploads import Limits, preview, read_upload
-from .work import (
+from .jobs import (
     MAX_THUMBNAILS,
     Cancelled,
     Choice,
@@ -30,6 +30,7 @@ from .work import (
     restore,
     stepwise,
 )
+from .uploads import Limits, preview, read_upload
 
 log = logging.getLogger(__name__)
 

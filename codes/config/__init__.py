@@ -1,7 +1,7 @@
 """Option files: the only code that reads option YAML. Imports no torch, so that mistakes are told at once."""
 
+from ..names import OptionsError
 from .build import build_sde, build_solvers, check_against_checkpoint, check_context_dim
-from .errors import OptionsError
 from .loading import difference, load_options, options_for, resolved
 from .reference import schema_markdown
 from .schema import DatasetOptions, Options, PairingRule

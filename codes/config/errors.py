@@ -3,13 +3,11 @@
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from ..names import OptionsError
+
 Keys = tuple[str | int, ...]
 
 _LONGEST = 60
-
-
-class OptionsError(Exception):
-    """An option file that cannot be used. The message has one line per problem: `FILE: key: what is wrong`."""
 
 
 def dotted(keys: Keys) -> str:

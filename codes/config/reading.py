@@ -8,7 +8,8 @@ from typing import Any
 
 import yaml
 
-from .errors import Keys, OptionsError, dotted, error_at, join, line, show
+from ..names import OptionsError
+from .errors import Keys, dotted, error_at, join, line, show
 
 # The published files use two names for some things. Old place -> new place.
 MOVED: dict[Keys, Keys] = {

@@ -13,7 +13,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr,
 from pydantic_core import PydanticCustomError
 
 from ..defaults import NFE, SOLVER
-from ..tasks import TASKS, TaskName
+from ..names import TASKS, TaskName
 from .kinds import (
     Count,
     Expected,

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..choices import check_choice, unknown
+from ..names import check_choice, unknown
 from .images import read_image
 from .pairs import find_images
 

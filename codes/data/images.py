@@ -1,7 +1,5 @@
 """Reading and writing images: RGB in [0, 1] inside, files through OpenCV."""
 
-import os
-import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
@@ -11,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ..runtime.files import write_atomically
 from .metadata import NO_METADATA, FileMetadata, encode_tiff, from_blocks, orientation, tiff_metadata, upright
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".ppm", ".pgm", ".tif", ".tiff", ".webp")
@@ -175,22 +174,6 @@ def encode_image(
     if not done:
         raise ImageError(f"{suffix}: OpenCV cannot encode this image")
     return bytes(buffer)
-
-
-def write_atomically(path: Path, content: bytes) -> None:
-    """Write a file so that it is either complete or not there: temporary name, flush to disk, rename."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(temporary, 0o644)  # noqa: PTH101  (mkstemp gives 0600)
-        os.replace(temporary, path)  # noqa: PTH105
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
 
 
 def save_image(image: Tensor | NDArray[np.uint8], path: str | Path, alpha: NDArray[np.uint8] | None = None) -> None:

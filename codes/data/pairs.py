@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..tasks import TASKS
+from ..names import TASKS
 from .images import SUFFIXES
 
 

@@ -20,8 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from ..resizing import shrunk
-from .images import ImageError, encode_image, read_image, to_uint8, write_atomically
+from ..runtime.files import write_atomically
+from .images import ImageError, encode_image, read_image, to_uint8
+from .resizing import shrunk
 
 Image = NDArray[np.uint8]
 

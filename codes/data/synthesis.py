@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 from tqdm import tqdm
 
-from ..choices import check_choice
-from ..tasks import TASKS
+from ..names import TASKS, check_choice
+from ..runtime.files import write_atomically
 from .degradations import tensor_degradation
-from .images import ImageError, encode_image, from_uint8, read_image, to_uint8, write_atomically
+from .images import ImageError, encode_image, from_uint8, read_image, to_uint8
 from .pairs import DataError, find_images, image_seed
 
 

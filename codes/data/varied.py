@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..tasks import TASKS
+from ..names import TASKS
 from . import degradations as plain
 from .degradations import Image, Map, blurred, clipped, clouds, displayed, linear, smoothstep
 

@@ -10,7 +10,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from . import comparison, convergence, curves, front, stability, study, trajectories
+from ..study import front
+from ..study import plots as study
+from . import comparison, convergence, curves, stability, trajectories
 
 
 @dataclass(frozen=True)

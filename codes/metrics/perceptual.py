@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from ..torchvision_compat import ensure_torchvision
+from ..runtime.torchvision_compat import ensure_torchvision
 from .weights import FOLDER, check_weights, find_weights
 
 Images = NDArray[np.uint8]

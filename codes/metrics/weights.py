@@ -6,10 +6,12 @@ from typing import Literal
 
 import torch
 
+from ..runtime.paths import PROJECT
+
 WeightsName = Literal["lpips", "fid"]
 
 # Filled by scripts/fetch_weights.py.
-FOLDER = Path(__file__).resolve().parents[2] / "pretrained" / "metrics"
+FOLDER = PROJECT / "pretrained" / "metrics"
 FILES: dict[WeightsName, str] = {"lpips": "lpips_alex.safetensors", "fid": "inception_fid.pt"}
 # What torchvision and pytorch-fid leave in the torch cache; the names end in the beginning of the sha256.
 TORCH_CACHE_FILES: dict[WeightsName, str] = {

@@ -19,6 +19,7 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 
+from ..runtime.files import write_whole
 from . import Architecture, architecture, build
 from .daclip import DaCLIP
 
@@ -445,13 +446,8 @@ def save_checkpoint(path: str | Path, state: Mapping[str, Tensor], metadata: Met
         header["fit_target"] = metadata.fit_target
     if metadata.sde is not None:
         header["sde"] = json.dumps(asdict(metadata.sde))
-    # Complete or not there at all: an interrupted run leaves no half-written file under this name.
-    partial = file.with_name(file.name + ".partial")
-    safetensors.torch.save_file(
-        {key: value.detach().to("cpu").contiguous().clone() for key, value in state.items()}, partial, header
-    )
-    partial.chmod(0o644)  # safetensors gives 0600
-    partial.replace(file)
+    tensors = {key: value.detach().to("cpu").contiguous().clone() for key, value in state.items()}
+    write_whole(file, lambda partial: safetensors.torch.save_file(tensors, partial, header))
 
 
 # Published files.

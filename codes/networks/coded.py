@@ -47,8 +47,8 @@ class DegradationEncoder(nn.Module):
 
 
 def _statistics(x: Tensor) -> Tensor:
-    """Mean and standard deviation over the image, (B, 2 C), in float32: small differences matter."""
-    flat = x.float().flatten(2)
+    """Mean and standard deviation over the image, (B, 2 C), in float32 at least: small differences matter."""
+    flat = x.to(torch.promote_types(x.dtype, torch.float32)).flatten(2)
     mean = flat.mean(2)
     return torch.cat([mean, ((flat - mean[:, :, None]).square().mean(2) + 1e-6).sqrt()], dim=1)
 

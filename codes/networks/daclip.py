@@ -15,8 +15,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..tasks import TASKS
-from ..torchvision_compat import ensure_torchvision
+from ..names import TASKS
+from ..runtime.torchvision_compat import ensure_torchvision
 
 CONFIGS: dict[str, dict[str, Any]] = {
     "ViT-B-32": {

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..tables import Column
-from ..tasks import TASKS
+from ..evaluation.tables import Column
+from ..names import TASKS
 
 PAPER_NFES = (100, 50, 20, 10, 5)
 FEW = (8, 6, 4, 3, 2)

@@ -7,7 +7,7 @@ are stated in the report. Nothing here is tuned to a model.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from ..tasks import TASKS
+from ..names import TASKS
 from .results import Results
 
 COLLAPSE, DEGRADED = 3.0, 1.0  # dB below the reference

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable, Sequence
 
-from ..tables import Column
-from ..tasks import TASKS
+from ..evaluation.tables import Column
+from ..names import TASKS
 from .catalogue import METHODS, PAPER_NFES, QUALITY, STANDARD, TABLE_OF_TASK
 from .expectations import RULE, Observation, Verdict, verdicts
 from .published import published

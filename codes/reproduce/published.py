@@ -3,12 +3,13 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import yaml
 
-FILE = Path(__file__).resolve().parent.parent.parent / "options" / "paper" / "tables.yml"
+from ..runtime.paths import PROJECT
+
+FILE = PROJECT / "options" / "paper" / "tables.yml"
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,8 @@ import io
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from ..tables import Column
-from ..tasks import TASKS
+from ..evaluation.tables import Column
+from ..names import TASKS
 from .catalogue import METHODS, QUALITY, TABLE_OF_TASK, Entry, Part, Table
 from .published import published, remark_on
 from .results import Results, mean

@@ -13,7 +13,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from ..choices import check_choice
+from ..names import check_choice
 from ..sde import Array, MeanRevertingSDE, Point
 from .options import Solver
 

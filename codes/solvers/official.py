@@ -12,7 +12,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from ..choices import check_choice
+from ..names import check_choice
 from ..sde import Array, MeanRevertingSDE, Point
 from .mr_sampler import data_prediction_row
 from .options import Solver

@@ -4,8 +4,8 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-from ..choices import check_choice
 from ..defaults import NFE
+from ..names import check_choice
 from ..prediction import PREDICTIONS
 from .plan import Threshold
 

@@ -13,8 +13,7 @@ from functools import cached_property
 
 from torch import Tensor
 
-from ..sde import MeanRevertingSDE, Point
-from ..tensors import linear_combination
+from ..sde import MeanRevertingSDE, Point, linear_combination
 
 
 @dataclass(frozen=True)

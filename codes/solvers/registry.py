@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 
-from ..choices import unknown
+from ..names import unknown
 from ..sde import MeanRevertingSDE
 from . import official
 from .euler import euler_ode, euler_sde

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from ..choices import check_choice
+from ..names import check_choice
 from ..prediction import PREDICTIONS, convert
 from ..sde import MeanRevertingSDE
 from .options import Solver

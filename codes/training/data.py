@@ -24,8 +24,8 @@ from torch.utils.data import DataLoader, Dataset
 from ..data.degradations import Degrade, enlarged
 from ..data.images import ImageError, from_uint8, read_image, to_uint8
 from ..data.pairs import DataError, Item
+from ..data.resizing import scaled
 from ..data.varied import tensor_pair
-from ..resizing import scaled
 
 Pixels = NDArray[np.uint8]  # (H, W, 3)
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from ..data.images import write_atomically
+from ..runtime.files import write_atomically
 
 log = logging.getLogger(__name__)
 

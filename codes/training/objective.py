@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..objective import Loss, matching_loss, optimal_step_mean, reverse_step_mean
 from ..sde import MeanRevertingSDE
+from .published import Loss, matching_loss, optimal_step_mean, reverse_step_mean
 
 # network(x, mu, t, rows): the prediction for states with a time for each, which belong to these samples of the batch.
 Network = Callable[[Tensor, Tensor, Tensor, Tensor | slice], Tensor]

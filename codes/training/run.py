@@ -22,17 +22,18 @@ from tqdm import tqdm
 from ..config import Options, OptionsError, build_sde, build_solvers, check_context_dim, resolved
 from ..config.errors import error_at
 from ..data.pairs import DataError
-from ..distributed import Process
-from ..evaluate import stop_on_signal
+from ..evaluation.session import described, find_data, sde_settings
 from ..metrics import LPIPS, MissingWeights
 from ..networks import Architecture, architecture, build
 from ..networks.checkpoints import CheckpointError, Metadata, load_network
 from ..networks.daclip import DaCLIP
 from ..networks.latent import LatentUNet
-from ..networks.model import arithmetic, resolve_precision
-from ..restorer import ImageRestorer
+from ..networks.predictor import arithmetic, resolve_precision
+from ..restoration.restorer import ImageRestorer
+from ..runtime.distributed import Process
+from ..runtime.paths import locate
+from ..runtime.signals import stop_on_signal
 from ..sde import MeanRevertingSDE
-from ..session import described, find_data, locate, sde_settings
 from ..solvers import make_plan
 from . import sets, states
 from .data import Batch, Plan, batches

@@ -7,11 +7,12 @@ from ..config import Options, PairingRule
 from ..config.errors import error_at
 from ..data.pairs import DataError, Item, Pattern, find_images, find_tasks, pair
 from ..data.varied import NONE
+from ..evaluation.session import degradation
+from ..names import TASKS
 from ..networks.daclip import DaCLIP
 from ..networks.latent import LatentUNet
+from ..runtime.paths import locate
 from ..sde import MeanRevertingSDE
-from ..session import degradation, locate
-from ..tasks import TASKS
 from .data import Plan, Task, Times
 from .objective import time_weights
 

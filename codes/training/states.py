@@ -5,9 +5,8 @@ state, which holds the weights too; the one before it is kept in case the newest
 """
 
 import logging
-import os
 import pickle
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from ..networks.checkpoints import Metadata, expected_state, save_checkpoint
+from ..runtime.files import write_whole
 
 log = logging.getLogger(__name__)
 
@@ -25,19 +25,6 @@ KEPT = 2
 
 class StateError(Exception):
     """A training state that cannot be used; the message names the file and the reason."""
-
-
-def write_whole(path: Path, write: Callable[[Path], None]) -> None:
-    """Let `write` write a file so that it is either complete or not there."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.part")
-    try:
-        write(partial)
-        with partial.open("rb") as file:
-            os.fsync(file.fileno())
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 def save(folder: Path, step: int, network: nn.Module, ema: nn.Module, rest: Mapping[str, Any], meta: Metadata) -> Path:

@@ -10,13 +10,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from .. import metrics as m
-from ..contact_sheet import contact_sheet
-from ..data.images import encode_image, to_uint8, write_atomically
+from ..data.contact_sheet import contact_sheet
+from ..data.images import encode_image, to_uint8
 from ..data.pairs import DataError, image_seed
-from ..evaluate import Loaded, Task, load_item
+from ..evaluation.run import Loaded, Task, load_item
+from ..evaluation.summary import Scorer
 from ..prediction import convert
-from ..restorer import ImageRestorer
-from ..scoring import Scorer
+from ..restoration.restorer import ImageRestorer
+from ..runtime.files import write_atomically
 from ..sde import Point
 from ..solvers import Plan
 

@@ -1,0 +1,1 @@
+"""The command lines: one module for each, over the functions of the other rooms."""

@@ -1,0 +1,1 @@
+"""A data set, several solvers, a table."""

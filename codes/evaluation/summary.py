@@ -1,0 +1,239 @@
+"""Scores of a run: metrics of each image and of whole sets, the summary and the contact sheets."""
+
+import io
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from tqdm import tqdm
+
+from .. import metrics as m
+from ..data.contact_sheet import contact_sheet
+from ..data.images import encode_image, read_picture, to_uint8
+from ..data.pairs import image_seed
+from ..runtime.files import write_atomically
+from .records import Key, Record, read_records, read_scores, with_scores
+from .run import Job, Task, load_item
+from .tables import Column, averages, csv_table, json_table, markdown_table, overall, text_table
+
+Image = NDArray[np.uint8]
+
+INPUT = "(input)"  # the row of the degraded images themselves; no solver can have this name
+
+_WINDOW = 11  # SSIM is undefined on images smaller than its window
+
+
+@dataclass(frozen=True)
+class Scorer:
+    """Per-image metrics of a pair of 8-bit images; None for what cannot be computed."""
+
+    names: tuple[str, ...]
+    crop_border: int = 0
+    lpips: m.LPIPS | None = None
+
+    def __call__(self, restored: Image, clean: Image) -> dict[str, float | None]:
+        """Every metric by name."""
+        return {name: self._value(name, restored, clean) for name in self.names}
+
+    def _value(self, name: str, restored: Image, clean: Image) -> float | None:
+        if name == "lpips":
+            # The smallest side that AlexNet's poolings leave something of.
+            if self.lpips is None or min(clean.shape[:2]) < 32:
+                return None
+            return float(self.lpips(restored, clean).item())
+        if min(clean.shape[:2]) - 2 * self.crop_border < (_WINDOW if name.startswith("ssim") else 1):
+            return None
+        function = {"psnr": m.psnr, "ssim": m.ssim, "psnr_y": m.psnr_y, "ssim_y": m.ssim_y}[name]
+        return function(restored, clean, self.crop_border)
+
+
+def columns_of(names: Sequence[str]) -> list[Column]:
+    """The table's columns for some metrics."""
+    chosen = [m.METRICS[name] for name in names]
+    return [Column(metric.name, metric.label, metric.lower_is_better, metric.digits) for metric in chosen]
+
+
+def make_scorer(names: Sequence[str], crop_border: int, device: torch.device) -> tuple[Scorer, list[str]]:
+    """The per-image metrics among `names`, and a note for each whose weights are missing."""
+    notes = []
+    lpips = None
+    if "lpips" in names:
+        try:
+            lpips = m.LPIPS().to(device)
+        except m.MissingWeights as error:
+            notes.append(f"LPIPS is n/a: {error}")
+    return Scorer(tuple(name for name in names if m.METRICS[name].per == "image"), crop_border, lpips), notes
+
+
+def set_values(
+    job: Job, records: Sequence[Record], names: Sequence[str], device: torch.device
+) -> tuple[dict[tuple[str, str], dict[str, float | None]], list[str]]:
+    """FID and KID of every task and solver with at least two clean images; notes say what they are worth."""
+    wanted = [name for name in names if m.METRICS[name].per == "set"]
+    tasks = [task for task in job.tasks if any(item.gt is not None for item in task.items)]
+    if not wanted or not tasks:
+        return {}, []
+    pairs = [(task, label) for task in tasks for label, _ in job.plans]
+    try:
+        inception = m.InceptionFeatures().to(device)
+    except m.MissingWeights as error:
+        return {(task.name, label): dict.fromkeys(wanted) for task, label in pairs}, [f"FID and KID are n/a: {error}"]
+    values: dict[tuple[str, str], dict[str, float | None]] = {}
+    smallest = None
+    for task, label in tqdm(pairs, desc="FID features", unit="set", disable=None, leave=False):
+        done = sorted(record.name for record in records if (record.task, record.solver) == (task.name, label))
+        clean = {item.name: item.gt for item in task.items if item.gt is not None and item.name in set(done)}
+        if len(clean) < 2:
+            values[task.name, label] = dict.fromkeys(wanted)
+            continue
+        ours = set_features(
+            job, task, label, {name: job.image_path(task.name, label, name) for name in clean}, inception
+        )
+        theirs = set_features(job, task, "GT", clean, inception)
+        functions = {"fid": m.fid, "kid": m.kid}
+        values[task.name, label] = {name: functions[name](ours, theirs) for name in wanted}
+        smallest = min(len(clean), smallest or len(clean))
+    notes = []
+    if smallest is not None and smallest < m.INDICATIVE_FID_BELOW:
+        notes.append(f"FID on {smallest} images is indicative only (it is biased below {m.INDICATIVE_FID_BELOW})")
+    return values, notes
+
+
+def set_features(
+    job: Job, task: Task, label: str, images: dict[str, Path], inception: m.InceptionFeatures
+) -> NDArray[np.float32]:
+    """Inception features of images in name order, computed once and kept beside the run."""
+    path = job.folder / "features" / task.name / f"{label}.npz"
+    known: dict[str, NDArray[np.float32]] = {}
+    if path.is_file():
+        with np.load(path) as archive:
+            known = dict(zip(archive["names"].tolist(), archive["features"], strict=True))
+    missing = [name for name in images if name not in known]
+    for name in missing:
+        known[name] = inception(to_uint8(read_picture(images[name]).rgb)).reshape(-1)
+    if missing:
+        names = sorted(known)
+        buffer = io.BytesIO()
+        np.savez(buffer, names=np.array(names), features=np.stack([known[name] for name in names]))
+        write_atomically(path, buffer.getvalue())
+    return np.stack([known[name] for name in sorted(images)])
+
+
+def score_again(job: Job, scorer: Scorer) -> None:
+    """Score the images on disk anew; `scores.jsonl` then takes the place of the records' own metrics."""
+    clean = {(task.name, item.name): item.gt for task in job.tasks for item in task.items}
+    lines = []
+    records = sorted(read_records(job.folder).values(), key=lambda record: record.key)
+    for record in tqdm(records, desc="scored", unit="image", disable=None):
+        gt = clean.get((record.task, record.name))
+        path = job.image_path(*record.key)
+        if gt is None or not path.is_file():
+            continue
+        values = scorer(to_uint8(read_picture(path).rgb), to_uint8(read_picture(gt).rgb))
+        lines.append(json.dumps({"task": record.task, "solver": record.solver, "name": record.name, "metrics": values}))
+    write_atomically(job.folder / "scores.jsonl", ("\n".join(lines) + "\n").encode())
+
+
+def input_records(job: Job, records: Sequence[Record], scorer: Scorer) -> list[Record]:
+    """What the degraded images themselves score, for those that were restored; computed once, kept in inputs.jsonl."""
+    path = job.folder / "inputs.jsonl"
+    settings = {"metrics": [*scorer.names, *([] if scorer.lpips else ["without lpips"])], "border": scorer.crop_border}
+    known: dict[tuple[str, str], Record] = {}
+    if path.is_file():
+        first, *lines = (json.loads(line) for line in path.read_text().splitlines())
+        if first == settings:
+            known = {(line["task"], line["name"]): Record(**line) for line in lines}
+    restored = {(record.task, record.name) for record in records}
+    pairs = [(task, item) for task in job.tasks for item in task.items if item.gt is not None]
+    wanted = [(task, item) for task, item in pairs if (task.name, item.name) in restored]
+    missing = [(task, item) for task, item in wanted if (task.name, item.name) not in known]
+    for task, item in tqdm(missing, desc="inputs scored", unit="image", disable=None, leave=False):
+        seed = image_seed(job.seed, task.name, item.name)
+        loaded = load_item(task, item, seed)
+        if loaded.lq is not None and loaded.gt is not None:
+            scores = scorer(to_uint8(loaded.lq.rgb), loaded.gt)
+            known[task.name, item.name] = Record(task.name, INPUT, item.name, 0, seed, 0.0, None, scores)
+    if missing:
+        lines = [settings, *(asdict(known[key]) for key in sorted(known))]
+        write_atomically(path, "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines).encode())
+    chosen = ((task.name, item.name) for task, item in wanted)
+    return [known[key] for key in chosen if key in known]
+
+
+def summarise(
+    job: Job,
+    scorer: Scorer,
+    names: Sequence[str],
+    problems: dict[str, list[str]],
+    notes: Sequence[str],
+    device: torch.device,
+    sheet_images: int = 4,
+) -> str:
+    """Write summary.json, .csv and .md and a contact sheet per task from what is on disk; returns the table as text."""
+    wanted = {(task.name, label, item.name) for task in job.tasks for label, _ in job.plans for item in task.items}
+    found = [record for record in read_records(job.folder).values() if record.key in wanted]
+    records = with_scores(found, read_scores(job.folder))
+    columns = columns_of(names)
+    sets, set_notes = set_values(job, records, names, device)
+    inputs = input_records(job, records, scorer)
+    order = [(task.name, label) for task in job.tasks for label in (INPUT, *(label for label, _ in job.plans))]
+    left_out = {task: len(lines) for task, lines in problems.items()}
+    rows = averages([*inputs, *records], order, columns, left_out, sets)
+    means = overall(rows)
+    all_notes = [*notes, *set_notes]
+    tiled = sum(row.tiled for row in rows)
+    if tiled:
+        all_notes.append(f"{tiled} images were restored in tiles, which changes the result a little")
+    # Images without a partner are left out too, but were never among the wanted ones.
+    unreadable = sum(left_out.get(task.name, 0) - len(task.problems) for task in job.tasks)
+    missing = len(wanted) - len(records) - len(job.plans) * unreadable
+    if missing > 0:
+        all_notes.append(f"{missing} images are not restored yet: start again to go on")
+    text = "\n".join([text_table([*rows, *means], columns), *(f"note: {note}" for note in all_notes)])
+    title = f"# {job.folder.name}\n\n"
+    listed = "".join(f"- {note}\n" for note in all_notes)
+    write_atomically(job.folder / "summary.json", json_table(rows, means, all_notes).encode())
+    write_atomically(job.folder / "summary.csv", csv_table([*rows, *means], columns).encode())
+    write_atomically(job.folder / "summary.md", f"{title}{markdown_table([*rows, *means], columns)}\n{listed}".encode())
+    for task in job.tasks:
+        draw_sheet(job, task, {record.key: record for record in [*inputs, *records]}, sheet_images)
+    return text
+
+
+def sheet_path(job: Job, task: str) -> Path:
+    """Where a task's contact sheet is kept."""
+    return job.folder / f"{task}.png"
+
+
+def draw_sheet(job: Job, task: Task, records: dict[Key, Record], images: int) -> None:
+    """LQ | each solver | GT for the first images that have been restored by all solvers."""
+    labels = [label for label, _ in job.plans]
+    complete = [item for item in task.items if all((task.name, label, item.name) in records for label in labels)]
+    rows: list[list[Image | None]] = []
+    captions: list[list[str]] = []
+    for item in complete[:images]:
+        loaded = load_item(task, item, image_seed(job.seed, task.name, item.name))
+        if loaded.lq is None:
+            continue
+        restored = [to_uint8(read_picture(job.image_path(task.name, label, item.name)).rgb) for label in labels]
+        rows.append([to_uint8(loaded.lq.rgb), *restored, loaded.gt])
+        scores = [_caption(records.get((task.name, label, item.name))) for label in (INPUT, *labels)]
+        captions.append([*scores, item.name])
+    if rows:
+        headings = ["degraded", *labels, "clean" if any(row[-1] is not None for row in rows) else ""]
+        write_atomically(sheet_path(job, task.name), encode_image(contact_sheet(headings, rows, captions), ".png"))
+
+
+def _caption(record: Record | None) -> str:
+    if record is None:
+        return ""
+    parts = []
+    for name, unit in (("psnr", " dB"), ("lpips", " LPIPS")):
+        value = record.metrics.get(name)
+        if value is not None:
+            parts.append(f"{value:.{m.METRICS[name].digits}f}{unit}")
+    return ", ".join(parts)

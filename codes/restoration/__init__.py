@@ -1,0 +1,1 @@
+"""From weights and an image to a restored image."""

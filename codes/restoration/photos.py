@@ -1,0 +1,233 @@
+"""Restoring files: what `restore.py` does; photo_files.py knows which are done."""
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+from tqdm import tqdm
+
+from ..data.contact_sheet import Image, side_by_side
+from ..data.images import ImageError, Picture, decode_picture, encode_image, read_bytes, suffix_of, to_uint8
+from ..runtime.files import digest
+from ..runtime.signals import stop_on_signal
+from ..solvers import StepInfo
+from .api import PhotoRestorer, Restoration
+from .photo_files import Photo, Results, find_photos
+
+# White in a map of the standard deviation, in [0, 1]: a fifth of the image range, so that maps can be compared.
+WHITE_STD = 0.2
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """What to make of each photo."""
+
+    nfe: int | None = None
+    algorithm: str | None = None
+    seed: int = 0
+    samples: int = 1
+    tile: int | str | None = None
+    uncertainty: bool = False
+    compare: bool = False
+    overwrite: bool = False
+    describe: bool = False
+
+
+@dataclass
+class Report:
+    """How a run went."""
+
+    restored: int = 0
+    skipped: int = 0
+    problems: int = 0
+    interrupted: bool = False
+
+    @property
+    def exit_code(self) -> int:
+        """0 only if every photo has its result."""
+        return 130 if self.interrupted else 1 if self.problems else 0
+
+    def __str__(self) -> str:
+        parts = [f"{self.restored} restored"]
+        parts += [f"{self.skipped} already there"] if self.skipped else []
+        parts += [f"{self.problems} left out"] if self.problems else []
+        return ", ".join(parts) + (" (interrupted)" if self.interrupted else "")
+
+
+def say(text: str) -> None:
+    """A line for the user, beside the progress bar."""
+    tqdm.write(text, file=sys.stderr)
+
+
+# ---- one photo
+
+
+def settings_of(restorer: PhotoRestorer, wishes: Wishes, weights: Path) -> dict[str, Any]:
+    """All that the pixels of a result depend on."""
+    solver = asdict(restorer.solver(wishes.algorithm, wishes.nfe))
+    return {
+        "weights": digest(weights),
+        "solver": json.loads(json.dumps({key: value for key, value in solver.items() if value is not None})),
+        "seed": wishes.seed,
+        "samples": wishes.samples,
+        "tile": wishes.tile or restorer.core.tile,
+        "precision": restorer.core.precision,
+    }
+
+
+def result_names(name: str, wishes: Wishes) -> dict[str, str]:
+    """The files that are made of a photo, by what they show."""
+    stem, suffix = os.path.splitext(name)  # noqa: PTH122  (keeps the folder)
+    names = {"sample 1": name}
+    if wishes.samples > 1:
+        names |= {f"sample {k}": f"{stem}.sample-{k}{suffix}" for k in range(2, wishes.samples + 1)}
+        names["mean"] = f"{stem}.mean{suffix}"
+    if wishes.uncertainty:
+        names["uncertainty"] = f"{stem}.uncertainty.png"
+    if wishes.compare:
+        names["compare"] = f"{stem}.compare.png"
+    return names
+
+
+def encoded(picture: Picture, restoration: Restoration, names: dict[str, str]) -> dict[str, bytes]:
+    """The results of a photo as the contents of files; its alpha and metadata are kept."""
+    images = {f"sample {k}": to_uint8(image) for k, image in enumerate(restoration.samples, 1)}
+    images["mean"] = to_uint8(restoration.mean)
+    files = {
+        names[what]: encode_image(image, Path(names[what]).suffix, picture.alpha, picture.metadata)
+        for what, image in images.items()
+        if what in names
+    }
+    unsure = uncertainty_map(restoration)
+    if "uncertainty" in names:
+        files[names["uncertainty"]] = encode_image(unsure, ".png")
+    if "compare" in names:
+        columns = [to_uint8(picture.rgb), images["sample 1"]]
+        columns += [images["mean"], unsure] if len(restoration.samples) > 1 else []
+        files[names["compare"]] = encode_image(side_by_side(columns), ".png")
+    return files
+
+
+def uncertainty_map(restoration: Restoration) -> Image:
+    """The standard deviation of the samples as a grey image: black is sure, white is WHITE_STD and more."""
+    std = restoration.std.square().mean(dim=0, keepdim=True).sqrt()
+    return to_uint8((std / WHITE_STD).expand(3, -1, -1))
+
+
+def restored(
+    restorer: PhotoRestorer, picture: Picture, wishes: Wishes, callback: Callable[[StepInfo], None]
+) -> Restoration:
+    """One photo restored as wished."""
+    return restorer(
+        picture.rgb,
+        nfe=wishes.nfe,
+        seed=wishes.seed,
+        algorithm=wishes.algorithm,
+        samples=wishes.samples,
+        tile=wishes.tile,  # type: ignore[arg-type]  # text that the command line has checked
+        callback=callback,
+    )
+
+
+def described(restorer: PhotoRestorer, picture: Picture) -> str:
+    """The degradations that DA-CLIP recognises, those above 1 %."""
+    found = restorer.describe(picture.rgb)
+    return ", ".join(f"{word} {100 * share:.0f} %" for word, share in found.items() if share > 0.01)
+
+
+# ---- all of them
+
+
+def run(restorer: PhotoRestorer, inputs: Sequence[str], output: Path, wishes: Wishes, weights: Path) -> Report:
+    """Restore files into a folder; a file that cannot be restored is told and left out."""
+    results = Results(output, settings_of(restorer, wishes, weights))
+    photos, problems = find_photos(inputs, output, lambda name: result_names(name, wishes).values(), results.made)
+    report = Report(problems=len(problems))
+    for problem in problems:
+        say(problem)
+    if wishes.describe and restorer.core.daclip is None:
+        say("--describe: no DA-CLIP encoder is loaded (path.daclip), nothing to describe with")
+    bar_format = "{percentage:3.0f}% |{bar}| {n:.1f} of {total} photos, {elapsed}, {remaining} left"
+    with stop_on_signal() as stop, tqdm(total=len(photos), bar_format=bar_format, disable=None) as bar:
+
+        def advance(info: StepInfo) -> None:
+            bar.update(1 / info.steps)
+
+        started = time.perf_counter()
+        for number, photo in enumerate(photos, 1):
+            if stop.is_set():
+                break
+            try:
+                result = _one(restorer, photo, results, wishes, advance)
+            except ImageError as error:
+                report.problems += 1
+                say(f"left out: {error}")
+            except (ArithmeticError, MemoryError, RuntimeError, ValueError) as error:
+                report.problems += 1
+                say(f"left out: {photo.path}: {error}")
+            except OSError as error:  # the next one could not be written either, and would be computed for nothing
+                report.problems += len(photos) - number + 1
+                say(f"{error.filename or output}: cannot be written: {error.strerror or error}")
+                break
+            else:
+                report.restored, report.skipped = report.restored + bool(result), report.skipped + (not result)
+                if result:
+                    left = (time.perf_counter() - started) / report.restored * (len(photos) - number)
+                    say(f"{output / photo.name}: {result} ({number} of {len(photos)}, about {left:.0f} s left)")
+            bar.n = number
+            bar.refresh()
+        report.interrupted = stop.is_set()
+    say(f"{report}, in {output}")
+    return report
+
+
+def _one(
+    restorer: PhotoRestorer, photo: Photo, results: Results, wishes: Wishes, callback: Callable[[StepInfo], None]
+) -> str:
+    """Restore one photo; returns what to say about it, nothing if it was done before."""
+    content = read_bytes(photo.path)
+    names = result_names(photo.name, wishes)
+    source = digest(content)
+    done, obstacle = results.state(photo.name, source, names.values())
+    if done and not wishes.describe:
+        return ""
+    picture = decode_picture(content, str(photo.path))
+    if wishes.describe and restorer.core.daclip is not None:
+        print(f"{photo.path}: {described(restorer, picture)}", flush=True)
+    if done:
+        return ""
+    if obstacle and not wishes.overwrite:
+        raise ImageError(obstacle)
+    check_can_be_written(picture, photo)
+    start = time.perf_counter()
+    restoration = restored(restorer, picture, wishes, callback)
+    results.write(photo.name, source, encoded(picture, restoration, names))
+    return f"{time.perf_counter() - start:.1f} s"
+
+
+def check_can_be_written(picture: Picture, photo: Photo) -> None:
+    """Raise before anything is computed if the format cannot hold the image, such as transparency in JPEG."""
+    alpha = None if picture.alpha is None else picture.alpha[:1, :1]
+    try:
+        encode_image(np.zeros((1, 1, 3), np.uint8), Path(photo.name).suffix, alpha, picture.metadata)
+    except ImageError as error:
+        raise ImageError(f"{photo.path}: {error}") from error
+
+
+def pipe(restorer: PhotoRestorer, source: BinaryIO, target: BinaryIO, wishes: Wishes) -> None:
+    """Restore the image that comes from one stream into another, in the same format."""
+    content = source.read()
+    picture = decode_picture(content, "stdin")
+    if wishes.describe and restorer.core.daclip is not None:
+        say(f"stdin: {described(restorer, picture)}")
+    suffix = suffix_of(content)
+    check_can_be_written(picture, Photo(Path("stdin"), f"stdin{suffix}"))
+    restoration = restored(restorer, picture, wishes, lambda info: None)
+    target.write(encode_image(to_uint8(restoration.sample), suffix, picture.alpha, picture.metadata))
+    target.flush()

@@ -1,0 +1,1 @@
+"""What every command needs from the machine: processes, signals, files, paths, devices."""

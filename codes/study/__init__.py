@@ -1,0 +1,1 @@
+"""Which solver, with how many evaluations: candidates, measurements, reports."""

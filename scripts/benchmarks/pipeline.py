@@ -1,0 +1,80 @@
+"""How much of an evaluation's time is not the network's: reading, saving, scoring."""
+
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from codes.data.images import save_image
+from codes.data.pairs import pair
+from codes.evaluation.run import Job, Restored, Task, run
+from codes.evaluation.summary import make_scorer
+from codes.networks import build_network
+from codes.restoration.restorer import ImageRestorer
+from codes.runtime.distributed import Process
+from codes.sde import MeanRevertingSDE
+from codes.solvers import Plan, Solver, StepInfo, make_plan
+
+from .networks import NETWORKS
+
+
+@dataclass
+class Stopwatch:
+    """A restorer that adds up its own time."""
+
+    restore: ImageRestorer
+    seconds: float = 0.0
+    calls: list[float] = field(default_factory=list)
+
+    def __call__(
+        self,
+        lq: Tensor,
+        plan: Plan,
+        generators: Sequence[torch.Generator],
+        callback: Callable[[StepInfo], None] | None = None,
+    ) -> Restored:
+        """Restore and count the seconds."""
+        start = time.perf_counter()
+        result = self.restore(lq, plan, generators, callback)
+        self.seconds += time.perf_counter() - start
+        return result
+
+
+def measure(
+    size: int = 256, nfe: int = 5, images: int = 6, metrics: Sequence[str] = ("psnr", "ssim", "lpips")
+) -> dict[str, Any]:
+    """Evaluate random images with DA-CLIP's U-Net (random weights); the share of time that is not the network's."""
+    which, setting = NETWORKS["daclip-unet"]
+    device = torch.device("cpu")
+    network = build_network(which, setting | {"use_degra_context": False, "use_image_context": False})
+    sde = MeanRevertingSDE()
+    restorer = Stopwatch(ImageRestorer(network, sde, "noise", device))
+    scorer, notes = make_scorer(metrics, 0, device)
+    rng = np.random.default_rng(0)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        for i in range(images):
+            for kind in ("LQ", "GT"):
+                save_image(rng.integers(0, 255, (size, size, 3)).astype(np.uint8), folder / kind / f"{i}.png")
+        items, _ = pair(folder / "LQ", folder / "GT")
+        plan = make_plan(sde, Solver("mrsampler-pc", nfe))
+        job = Job(folder, (Task("random", tuple(items)),), ((f"nfe{nfe}", plan),))
+        start = time.perf_counter()
+        outcome = run(job, restorer, scorer, Process(), device)
+        total = time.perf_counter() - start
+    assert outcome.exit_code == 0, outcome
+    return {
+        "images": images,
+        "size": size,
+        "nfe": nfe,
+        "seconds": total,
+        "network_seconds": restorer.seconds,
+        "other_share": 1 - restorer.seconds / total,
+        "notes": notes,
+    }

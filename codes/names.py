@@ -2,21 +2,11 @@
 
 import difflib
 from collections.abc import Iterable
-from typing import Literal, get_args
 
-TaskName = Literal[
-    "motion-blurry",
-    "hazy",
-    "jpeg-compressed",
-    "low-light",
-    "noisy",
-    "raindrop",
-    "rainy",
-    "shadowed",
-    "snowy",
-    "uncompleted",
-]
-TASKS: tuple[TaskName, ...] = get_args(TaskName)  # the ten degradations, by the names of their folders
+from .rows import DEGRADATIONS
+
+# The ten published degradations, by the names of their folders.
+TASKS: tuple[str, ...] = tuple(row.name for row in DEGRADATIONS.values() if row.published)
 
 
 def unknown(what: str, value: object, choices: Iterable[str]) -> ValueError:

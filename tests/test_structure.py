@@ -13,6 +13,7 @@ SOURCES = sorted((ROOT / "codes").rglob("*.py"))
 # Rooms and top-level modules from the bottom up. A module imports from its own room and from lower layers, never from
 # a room of its own layer or above; lazy imports count.
 LAYERS = (
+    ("rows",),
     ("names", "defaults"),
     ("runtime",),
     ("sde",),

@@ -75,7 +75,7 @@ def measure(arguments: argparse.Namespace) -> int | None:
         options[Path(model).stem] = load_options(arguments.opt, overrides)
 
     from codes.evaluation import session
-    from codes.evaluation.summary import make_scorer
+    from codes.metrics import make_scorer
     from codes.runtime.device import choose_device
     from codes.runtime.distributed import processes
     from codes.runtime.environment import write_environment

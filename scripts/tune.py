@@ -16,6 +16,7 @@ from typing import Any
 
 from codes.commands.cli import at_least
 from codes.config import Options, OptionsError, load_options, resolved
+from codes.rows import METRICS as ROWS
 from codes.study.candidates import (
     TAUS,
     Candidate,
@@ -29,7 +30,7 @@ from codes.study.candidates import (
     tuned_options,
 )
 
-METRICS = {"lpips": True, "psnr": False, "ssim": False}  # whether lower is better
+METRICS = {name: ROWS[name].lower_is_better for name in ("lpips", "psnr", "ssim")}
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -66,7 +67,7 @@ def main(argv: list[str] | None = None) -> int:
 def tune(arguments: argparse.Namespace, options: Options) -> int:
     """Measure, print, draw, write."""
     from codes.evaluation import session
-    from codes.evaluation.summary import make_scorer
+    from codes.metrics import make_scorer
     from codes.runtime.device import choose_device
     from codes.runtime.distributed import processes
     from codes.study import bench as trials

@@ -82,7 +82,8 @@ def _test(arguments: argparse.Namespace) -> int:
     # Everything below needs torch: a mistake in the file has been told before.
     from ..evaluation import session
     from ..evaluation.runner import evaluate
-    from ..evaluation.summary import make_scorer, sheet_path
+    from ..evaluation.summary import sheet_path
+    from ..metrics import make_scorer
     from ..runtime.device import choose_device
     from ..runtime.distributed import processes
 

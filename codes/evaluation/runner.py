@@ -5,11 +5,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..config import Options
+from ..metrics import Scorer
 from ..restoration.restorer import ImageRestorer
 from ..runtime.distributed import Process
 from . import session
 from .run import Job, Outcome, Task, run, together
-from .summary import Scorer, score_again, summarise
+from .summary import score_again, summarise
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..rows import METRICS
 from .records import Record
 
 ALL = "(all tasks)"  # the name of the rows with means over tasks; no task can have it
@@ -21,6 +22,11 @@ class Column:
     label: str
     lower_is_better: bool
     digits: int
+
+
+def columns_of(names: Sequence[str]) -> list[Column]:
+    """The columns of some metrics."""
+    return [Column(row.name, row.label, row.lower_is_better, row.digits) for row in (METRICS[name] for name in names)]
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..evaluation.tables import Column
+from ..evaluation.tables import Column, columns_of
 from ..names import TASKS
 
 PAPER_NFES = (100, 50, 20, 10, 5)
@@ -55,12 +55,7 @@ METHODS = {
 SAME = {("posterior", 100): "posterior-official", ("euler", 100): "euler-official"}
 STANDARD = tuple(key for key, method in METHODS.items() if method.group != "ablation")
 
-QUALITY = (
-    Column("lpips", "LPIPS", True, 4),
-    Column("fid", "FID", True, 2),
-    Column("psnr", "PSNR", False, 2),
-    Column("ssim", "SSIM", False, 4),
-)
+QUALITY = tuple(columns_of(("lpips", "fid", "psnr", "ssim")))
 SECONDS = (Column("seconds", "s/image", True, 3),)
 
 # The paper's name of a task where it is not ours.

@@ -19,9 +19,9 @@ from ..evaluation import session
 from ..evaluation.records import read_records
 from ..evaluation.run import Task, load_item
 from ..evaluation.runner import evaluate
-from ..evaluation.summary import Scorer, make_scorer
 from ..figures import collect
 from ..figures.stored import write_items
+from ..metrics import Scorer, make_scorer
 from ..names import TASKS
 from ..restoration.restorer import ImageRestorer
 from ..runtime.distributed import Process

@@ -196,13 +196,12 @@ def complete(found: Mapping[Candidate, Losses], images: int) -> dict[Candidate, 
 
 
 def pooled_values(bench: Bench, candidates: Sequence[Candidate]) -> dict[str, dict[str, float]]:
-    """FID and KID of candidates over the images of all tasks together, by label; features are kept with the run."""
+    """Set metrics of candidates over the images of all tasks together, by label; features are kept with the run."""
     from .. import metrics as m
     from ..evaluation.summary import set_features
 
-    try:
-        inception = m.InceptionFeatures().to(bench.device)
-    except m.MissingWeights:
+    inception, _ = m.make_features(bench.device)
+    if inception is None:
         return {}
     job = Job(bench.folder, bench.tasks, (), bench.seed)
 
@@ -218,7 +217,7 @@ def pooled_values(bench: Bench, candidates: Sequence[Candidate]) -> dict[str, di
     values = {}
     for candidate in tqdm(candidates, desc="FID features", unit="set", disable=None, leave=False):
         ours = features(candidate.label)
-        values[candidate.label] = {"fid": m.fid(ours, clean), "kid": m.kid(ours, clean)}
+        values[candidate.label] = m.set_scores(m.SET_METRICS, ours, clean)
     return values
 
 

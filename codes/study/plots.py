@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..figures.style import BLACK, GREEN, ORANGE, PURPLE, SKY, VERMILION, canvas, save, whole_numbers
+from ..rows import METRICS
 from .candidates import PAPER, Candidate
 
 if TYPE_CHECKING:
@@ -32,7 +33,9 @@ def draw(
     networks = list(lpips)
     with canvas(3.3 * (len(networks) + 1), 6.2) as figure:
         axes = figure.subplots(2, len(networks) + 1, squeeze=False)
-        for row, (label, values) in enumerate((("LPIPS (lower is better)", lpips), ("PSNR [dB]", psnr))):
+        for row, (label, values) in enumerate(
+            ((f"{METRICS['lpips'].label} (lower is better)", lpips), (METRICS["psnr"].axis_label, psnr))
+        ):
             for axis, network in zip(axes[row], networks, strict=False):
                 _lines(axis, values[network], best)
                 axis.set_title(network if row == 0 else "", fontweight="bold")

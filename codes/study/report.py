@@ -12,9 +12,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..evaluation.records import Record, read_records
+from ..rows import METRICS as ROWS
 from .candidates import GRIDS, PAPER, SCHEMES, TAUS, Candidate, Losses, deficit, mean, parse
 
-METRICS = {"lpips": (1.0, 4), "psnr": (-1.0, 2), "ssim": (-1.0, 4)}  # sign that makes lower better, digits
+# The sign that makes lower better, and the digits of each metric.
+METRICS = {name: (1.0 if ROWS[name].lower_is_better else -1.0, ROWS[name].digits) for name in ("lpips", "psnr", "ssim")}
 COMPARED = (5, 8, 10)
 Values = dict[Candidate, dict[str, float]]  # of one metric: by candidate and image
 Pooled = Mapping[str, Mapping[str, float]]  # FID and KID over all tasks: by 'network/label', then by metric

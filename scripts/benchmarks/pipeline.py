@@ -14,7 +14,7 @@ from torch import Tensor
 from codes.data.images import save_image
 from codes.data.pairs import pair
 from codes.evaluation.run import Job, Restored, Task, run
-from codes.evaluation.summary import make_scorer
+from codes.metrics import make_scorer
 from codes.networks import build_network
 from codes.restoration.restorer import ImageRestorer
 from codes.runtime.distributed import Process

@@ -33,9 +33,8 @@ def draw(
     networks = list(lpips)
     with canvas(3.3 * (len(networks) + 1), 6.2) as figure:
         axes = figure.subplots(2, len(networks) + 1, squeeze=False)
-        for row, (label, values) in enumerate(
-            ((f"{METRICS['lpips'].label} (lower is better)", lpips), (METRICS["psnr"].axis_label, psnr))
-        ):
+        axis_labels = f"{METRICS['lpips'].label} (lower is better)", METRICS["psnr"].axis_label
+        for row, (label, values) in enumerate(zip(axis_labels, (lpips, psnr), strict=True)):
             for axis, network in zip(axes[row], networks, strict=False):
                 _lines(axis, values[network], best)
                 axis.set_title(network if row == 0 else "", fontweight="bold")

@@ -137,7 +137,7 @@ def report(
     seconds: float,
 ) -> None:
     """Print and draw the front, and write the option file."""
-    from codes.figures import FIGURES
+    from codes.study.figures import FIGURES
 
     scores = {candidate: mean(values) for candidate, values in losses.items()}
     chosen, best = choose(losses), front(scores)

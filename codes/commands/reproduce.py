@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from ..config import OptionsError
 from ..figures import FIGURES
 from ..reproduce.catalogue import DATASETS, METHODS, TABLES, all_runs
-from ..reproduce.drawing import EVALUATIONS, draw
 from ..reproduce.drawing import NAMES as FIGURE_NAMES
+from ..reproduce.drawing import draw
 from ..reproduce.published import published
 from ..reproduce.report import table_text, write_report
 from ..reproduce.results import Results, collect
@@ -186,7 +186,7 @@ def _list(arguments: argparse.Namespace) -> int:
         text = _cost_text(setup, pairs, counts, speed, 1) if pairs else "nothing to run"
         if name in FIGURE_NAMES:
             title = FIGURES[name].title
-            text = f"{EVALUATIONS[name]} evaluations" if name in EVALUATIONS else text
+            text = f"{FIGURES[name].evaluations} evaluations" if FIGURES[name].evaluations else text
         else:
             title = TABLES[name].title if name in TABLES else published()[name].title
         print(f"{'figure' if name in FIGURE_NAMES else 'table':8}{name:18}{title:45}{text}")

@@ -19,16 +19,18 @@ from ..evaluation import session
 from ..evaluation.records import read_records
 from ..evaluation.run import Task, load_item
 from ..evaluation.runner import evaluate
-from ..figures import collect
+from ..figures import FIGURES
+from ..figures.collect import Case
 from ..figures.stored import write_items
 from ..metrics import Scorer, make_scorer
 from ..names import TASKS
 from ..restoration.restorer import ImageRestorer
+from ..rows import load
 from ..runtime.distributed import Process
 from ..solvers import Solver, make_plan
 from ..study.bench import claim, crops, facts_of
-from . import drawing as figures
 from .catalogue import METHODS
+from .drawing import DATA
 from .results import label, run_folder
 
 FIGURE_2 = ("low-light", "motion-blurry")  # the tasks whose FID the paper plots
@@ -181,32 +183,25 @@ def compute_figures(
     setup: Setup, tasks: dict[str, Task], restorer: ImageRestorer, names: Sequence[str], seed: int
 ) -> None:
     """The restorations whose course the figures show, as far as they are not there; for the main process alone."""
-    data = setup.root / figures.DATA
+    data = setup.root / DATA
 
-    def case(task: str) -> collect.Case:
+    def case(task: str) -> Case:
         item = tasks[task].items[0]
         loaded = load_item(tasks[task], item, image_seed(seed, task, item.name))
         if loaded.lq is None or loaded.gt is None:
             raise OptionsError(loaded.problem or f"{task}: the figures need a clean image")
         lq = loaded.lq.rgb[None].to(restorer.device)
         gt = torch.from_numpy(loaded.gt).permute(2, 0, 1).float() / 255
-        return collect.Case(restorer.predictor(lq), restorer.sde, restorer.fit_target, lq, gt, loaded.seed)
+        return Case(restorer.predictor(lq), restorer.sde, restorer.fit_target, lq, gt, loaded.seed)
 
-    def missing(name: str, *needed: str) -> bool:
-        return name in names and not (data / f"{name}.npz").is_file() and all(task in tasks for task in needed)
-
-    if missing("comparison", *figures.COMPARISON_TASKS):
-        rows = [collect.comparison(case(task), task) for task in figures.COMPARISON_TASKS]
-        write_items(data / "comparison.npz", rows)
-    if missing("trajectories", figures.TRAJECTORY_TASK):
-        chosen = case(figures.TRAJECTORY_TASK)
-        assert chosen.gt is not None
-        write_items(data / "trajectories-images.npz", [figures.Pair(to_uint8(chosen.lq[0].cpu()), to_uint8(chosen.gt))])
-        write_items(data / "trajectories.npz", collect.trajectories(chosen))
-    if missing("convergence", figures.CONVERGENCE_TASK):
-        write_items(data / "convergence.npz", collect.convergence(case(figures.CONVERGENCE_TASK)))
-    if missing("stability"):
-        write_items(data / "stability.npz", collect.stability())
+    for figure in (FIGURES[name] for name in names if name in FIGURES):
+        there = not figure.collect or (data / f"{figure.name}.npz").is_file()
+        if there or not all(task in tasks for task in figure.tasks):
+            continue
+        parts = load(figure.collect)({task: case(task) for task in figure.tasks})
+        # The file of the figure's own name comes last: where it exists, the figure is complete.
+        for (file, _), items in reversed(list(zip(figure.stored, parts, strict=True))):
+            write_items(data / f"{file}.npz", items)
 
 
 # ---- what it costs

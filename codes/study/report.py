@@ -274,7 +274,7 @@ def csv_text(study: Study) -> str:
 
 def render(folder: Path, notes: Sequence[str]) -> list[Path]:
     """Write study.md, study.csv and the figure from what is stored in `folder`."""
-    from ..figures import FIGURES
+    from .figures import FIGURES
 
     study = read(folder)
     if not study.candidates():

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..evaluation.tables import Column, columns_of
+from ..figures import FIGURES
 from ..names import TASKS
 
 PAPER_NFES = (100, 50, 20, 10, 5)
@@ -199,6 +200,7 @@ DATASETS = "datasets"  # has no cells
 
 def all_runs(names: Iterable[str]) -> list[tuple[str, str]]:
     """The (task, method) pairs that some tables and figures need, task by task."""
-    tables = ["overview" if name == "curves" else name for name in names]  # the figure shows the same cells
+    # A figure that stores nothing shows the cells of all tables.
+    tables = ["overview" if name in FIGURES and not FIGURES[name].stored else name for name in names]
     pairs = {pair for name in tables if name in TABLES for pair in TABLES[name].runs()}
     return [(task, method) for task in TASKS for method in METHODS if (task, method) in pairs]

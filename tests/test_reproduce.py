@@ -13,15 +13,15 @@ import pytest
 
 from codes.commands.reproduce import NAMES as ALL_NAMES
 from codes.commands.reproduce import main
+from codes.evaluation.tables import QUALITY
 from codes.names import TASKS
 from codes.reproduce import catalogue
-from codes.reproduce.catalogue import METHODS, PAPER_NFES, QUALITY, SAME, TABLE_OF_TASK, TABLES, all_runs
+from codes.reproduce.catalogue import METHODS, PAPER_NFES, SAME, TABLE_OF_TASK, TABLES, all_runs
 from codes.reproduce.drawing import NAMES as FIGURE_NAMES
 from codes.reproduce.drawing import curve_points, draw
-from codes.reproduce.expectations import EXPECTATIONS, judge, verdicts
-from codes.reproduce.findings import orders, speed_up, theory
+from codes.reproduce.findings import EXPECTATIONS, judge, orders, speed_up, theory
 from codes.reproduce.published import published, remarks
-from codes.reproduce.render import best, lines_of
+from codes.reproduce.render import best, compared_rows
 from codes.reproduce.report import write_report
 from codes.reproduce.results import Cell, Results, collect, load, save
 from tests.evaluation import write_images, write_weights
@@ -40,9 +40,11 @@ def paper_as_results(model: str = "daclip") -> Results:
             values = dict(table.values(PRINTED.get(method, "MR Sampler-1"), nfe) or table.values("MR Sampler-1", 5))
             if (method, nfe) in {("mr-2-noise", 10), ("mr-2-noise", 5), ("mr-2", 2)}:
                 values |= {"psnr": 6.5, "lpips": 1.4}
-            cells.append(Cell(task, method, nfe, 4, nfe / 10, {name: values[name] for name in sorted(values)}))
+            metrics = {name: values[name] for name in sorted(values)}
+            cells.append(Cell(task=task, method=method, nfe=nfe, images=4, seconds=nfe / 10, metrics=metrics))
     environment = {"commit": ["0123456789abcdef"], "torch": ["2.13.0"]}
-    return Results({"model": model, "images": 4, "size": 128, "seed": 0}, environment, tuple(cells))
+    settings = {"model": model, "images": 4, "size": 128, "seed": 0}
+    return Results(settings=settings, environment=environment, cells=tuple(cells))
 
 
 def without(results: Results, *cells: tuple[str, str, int]) -> Results:
@@ -82,7 +84,7 @@ def test_every_published_row_is_in_a_table_of_ours():
     shown = set()
     for table in TABLES.values():
         for part in table.parts:
-            for line in lines_of(table, part, Results()):
+            for line in compared_rows(table, part, Results()):
                 shown |= {(part.published, line.nfe, value) for value in line.paper.values() if value is not None}
     for table in published().values():
         for record in table.records():
@@ -187,7 +189,7 @@ def test_misprints_are_marked_and_not_corrected(tmp_path):
 
 def test_best_is_the_best_at_that_nfe():
     table = TABLES["inpainting"]
-    lines = lines_of(table, table.parts[0], without(paper_as_results(), ("uncompleted", "pc", 20)))
+    lines = compared_rows(table, table.parts[0], without(paper_as_results(), ("uncompleted", "pc", 20)))
     for column in QUALITY:
         for nfe in PAPER_NFES:
             values = [
@@ -228,7 +230,7 @@ def test_pictures_of_an_earlier_drawing_are_kept(tmp_path):
 
 def test_expectations_follow_from_the_cells():
     results = paper_as_results()
-    assert [verdict.came_out for verdict in verdicts(results)] == [True] * len(EXPECTATIONS)
+    assert [judge(expectation, results).came_out for expectation in EXPECTATIONS] == [True] * len(EXPECTATIONS)
     assert f"{len(EXPECTATIONS)} of {len(EXPECTATIONS)} came out, 0 did not." in theory(results)
 
 
@@ -247,8 +249,8 @@ def test_an_expectation_that_fails_is_told_with_its_meaning():
 
 def test_an_expectation_without_its_cells_is_not_decided():
     results = without(paper_as_results(), ("snowy", "pc", 2))
-    undecided = [verdict for verdict in verdicts(results) if verdict.came_out is None]
-    assert [verdict.expectation.text for verdict in undecided] == ["mrsampler-pc does not collapse at 2 evaluations."]
+    undecided = [expectation.text for expectation in EXPECTATIONS if judge(expectation, results).came_out is None]
+    assert undecided == ["mrsampler-pc does not collapse at 2 evaluations."]
     assert all(judge(expectation, Results()).came_out is None for expectation in EXPECTATIONS)
 
 

@@ -13,7 +13,7 @@ from ..figures.stored import read_items
 from ..figures.style import Image
 from ..figures.trajectories import Trajectory
 from ..names import TASKS
-from .catalogue import METHODS, SAME, TABLE_OF_TASK
+from .catalogue import TABLE_OF_TASK, known_nfes
 from .published import published
 from .results import METRICS, Results
 
@@ -49,7 +49,7 @@ def curve_points(results: Results) -> list[CurvePoint]:
     points = []
     for task in TASKS:
         for method, name in _LEGEND.items():
-            for nfe in (*METHODS[method].nfes, *(n for other, n in SAME if other == method)):
+            for nfe in known_nfes(method):
                 cell = results.cell(task, method, nfe)
                 if cell is not None:
                     points.append(CurvePoint(task, name, nfe, dict(cell.metrics)))

@@ -230,7 +230,7 @@ def test_pictures_of_an_earlier_drawing_are_kept(tmp_path):
 
 def test_expectations_follow_from_the_cells():
     results = paper_as_results()
-    assert [judge(expectation, results).came_out for expectation in EXPECTATIONS] == [True] * len(EXPECTATIONS)
+    assert [judge(expectation, results)[1] for expectation in EXPECTATIONS] == [True] * len(EXPECTATIONS)
     assert f"{len(EXPECTATIONS)} of {len(EXPECTATIONS)} came out, 0 did not." in theory(results)
 
 
@@ -249,9 +249,9 @@ def test_an_expectation_that_fails_is_told_with_its_meaning():
 
 def test_an_expectation_without_its_cells_is_not_decided():
     results = without(paper_as_results(), ("snowy", "pc", 2))
-    undecided = [expectation.text for expectation in EXPECTATIONS if judge(expectation, results).came_out is None]
+    undecided = [expectation.text for expectation in EXPECTATIONS if judge(expectation, results)[1] is None]
     assert undecided == ["mrsampler-pc does not collapse at 2 evaluations."]
-    assert all(judge(expectation, Results()).came_out is None for expectation in EXPECTATIONS)
+    assert all(judge(expectation, Results())[1] is None for expectation in EXPECTATIONS)
 
 
 def test_speed_up_is_the_fewest_evaluations_as_good_as_posterior_with_100():
@@ -282,7 +282,7 @@ def test_every_method_has_the_label_that_its_run_gives_it(tmp_path):
     from codes.reproduce.results import label
     from codes.reproduce.runs import Setup, base_options, run_options
 
-    setup = Setup("embedded", ROOT / "options" / "paper" / "embedded.yml", tmp_path, 2)
+    setup = Setup(model="embedded", file=ROOT / "options" / "paper" / "embedded.yml", root=tmp_path, images=2)
     base = base_options(setup)
     for method, chosen in METHODS.items():
         solvers = run_options(setup, base, "rainy", method).solvers()
@@ -338,7 +338,7 @@ def test_crops_are_the_middles_of_degraded_images(tmp_path):
     from codes.reproduce.runs import Setup, base_options, cut, find_tasks
     from codes.runtime.distributed import Process
 
-    setup = Setup("embedded", ROOT / "options" / "paper" / "embedded.yml", tmp_path, images=2, size=100)
+    setup = Setup(model="embedded", file=ROOT / "options" / "paper" / "embedded.yml", root=tmp_path, images=2, size=100)
     tasks = cut(setup, find_tasks(setup, base_options(setup))[0], 0, Process())
     assert [(name, len(task.items)) for name, task in tasks.items()] == [(task, 2) for task in TASKS]
     for task in tasks.values():

@@ -59,16 +59,16 @@ def test_averages_are_over_the_records_of_a_task_and_solver():
     assert [(row.task, row.solver) for row in rows] == [("rainy", "a"), ("rainy", "b"), ("hazy", "a"), ("hazy", "b")]
     first = rows[0]
     assert (first.images, first.left_out, first.nfe, first.seconds, first.tiled) == (2, 2, 5.0, 2.0, 1)
-    assert first.values == {"psnr": 25.0, "lpips": pytest.approx(0.3), "fid": 7.0}
-    assert rows[1].values["fid"] is None  # neither in the records nor given for the set
+    assert first.metrics == {"psnr": 25.0, "lpips": pytest.approx(0.3), "fid": 7.0}
+    assert rows[1].metrics["fid"] is None  # neither in the records nor given for the set
 
 
 def test_the_mean_over_tasks_counts_every_task_the_same():
     means = overall(two_tasks())
     assert [(row.task, row.solver, row.images) for row in means] == [(ALL, "a", 3), (ALL, "b", 2)]
-    assert means[0].values["psnr"] == 17.5  # not 20, the mean over images
-    assert means[0].values["fid"] is None  # known for one of the tasks only
-    assert overall(two_tasks(hazy_lpips=None))[0].values["lpips"] is None
+    assert means[0].metrics["psnr"] == 17.5  # not 20, the mean over images
+    assert means[0].metrics["fid"] is None  # known for one of the tasks only
+    assert overall(two_tasks(hazy_lpips=None))[0].metrics["lpips"] is None
     assert overall(two_tasks()[:2]) == []  # one task is its own mean
     assert [row.solver for row in overall(two_tasks()[:3])] == ["a"]  # b lacks a task
 

@@ -8,7 +8,7 @@ import io
 import json
 import math
 from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from .records import Record
@@ -29,6 +29,11 @@ class Column:
     def heading(self) -> str:
         """The label with an arrow in the better direction."""
         return f"{self.label} {'↓' if self.lower_is_better else '↑'}"
+
+    @property
+    def sign(self) -> float:
+        """The factor that makes lower values better."""
+        return 1.0 if self.lower_is_better else -1.0
 
     def text(self, value: float | None, missing: str = "n/a") -> str:
         """A value with the column's digits."""
@@ -118,12 +123,12 @@ class TableRow:
 
     task: str
     solver: str
+    nfe: float
     images: int
     left_out: int
-    nfe: float
+    tiled: int
+    metrics: dict[str, float | None]
     seconds: float
-    values: dict[str, float | None] = field(default_factory=dict)
-    tiled: int = 0
 
 
 def averages(
@@ -147,7 +152,7 @@ def averages(
             left_out=left_out.get(task, 0),
             nfe=sum(record.nfe for record in chosen) / len(chosen),
             seconds=sum(record.seconds for record in chosen) / len(chosen),
-            values={
+            metrics={
                 name: known[name] if name in known else mean([record.metrics.get(name) for record in chosen])
                 for name in (column.name for column in columns)
             },
@@ -177,7 +182,7 @@ def overall(rows: Sequence[TableRow]) -> list[TableRow]:
             left_out=sum(row.left_out for row in chosen),
             nfe=math.fsum(row.nfe for row in chosen) / len(chosen),
             seconds=math.fsum(row.seconds for row in chosen) / len(chosen),
-            values={name: mean([row.values[name] for row in chosen]) for name in chosen[0].values},
+            metrics={name: mean([row.metrics[name] for row in chosen]) for name in chosen[0].metrics},
             tiled=sum(row.tiled for row in chosen),
         )
         means.append(row)
@@ -187,11 +192,11 @@ def overall(rows: Sequence[TableRow]) -> list[TableRow]:
 def _cells(rows: Sequence[TableRow], columns: Sequence[Column], mark: str) -> tuple[list[str], list[list[str]]]:
     """Header and cells; `mark` frames the best value of each column within its task."""
     tasks = [row.task for row in rows]
-    marked = {c.name: best([row.values[c.name] for row in rows], c.lower_is_better, tasks) for c in columns}
+    marked = {c.name: best([row.metrics[c.name] for row in rows], c.lower_is_better, tasks) for c in columns}
     lines = []
     for i, row in enumerate(rows):
         images = str(row.images) + (f" (-{row.left_out})" if row.left_out else "")
-        values = [(mark if i in marked[c.name] else "{}").format(c.text(row.values[c.name])) for c in columns]
+        values = [(mark if i in marked[c.name] else "{}").format(c.text(row.metrics[c.name])) for c in columns]
         lines.append([row.task, row.solver, f"{row.nfe:g}", images, *values, f"{row.seconds:.2f}"])
     return ["task", "solver", "NFE", "images", *(column.heading for column in columns), "s/image"], lines
 
@@ -209,16 +214,11 @@ def markdown_table(rows: Sequence[TableRow], columns: Sequence[Column]) -> str:
 def csv_table(rows: Sequence[TableRow], columns: Sequence[Column]) -> str:
     """For a spreadsheet, with all digits."""
     names = [column.name for column in columns]
-    header = ["task", "solver", "nfe", "images", "left_out", "tiled", *names, "seconds"]
-    return csv_text(
-        header,
-        [
-            [row.task, row.solver, f"{row.nfe:g}", row.images, row.left_out, row.tiled]
-            + [row.values[name] for name in names]
-            + [f"{row.seconds:.4f}"]
-            for row in rows
-        ],
-    )
+    lines = []
+    for row in rows:
+        start = [row.task, row.solver, f"{row.nfe:g}", row.images, row.left_out, row.tiled]
+        lines.append([*start, *(row.metrics[name] for name in names), f"{row.seconds:.4f}"])
+    return csv_text(["task", "solver", "nfe", "images", "left_out", "tiled", *names, "seconds"], lines)
 
 
 def json_table(rows: Sequence[TableRow], means: Sequence[TableRow] = (), notes: Sequence[str] = ()) -> str:
@@ -228,13 +228,4 @@ def json_table(rows: Sequence[TableRow], means: Sequence[TableRow] = (), notes: 
 
 
 def _entry(row: TableRow) -> dict[str, Any]:
-    return {
-        "task": row.task,
-        "solver": row.solver,
-        "nfe": row.nfe,
-        "images": row.images,
-        "left_out": row.left_out,
-        "tiled": row.tiled,
-        "metrics": row.values,
-        "seconds": round(row.seconds, 4),
-    }
+    return {**asdict(row), "seconds": round(row.seconds, 4)}

@@ -65,15 +65,6 @@ class Expectation:
     tasks: tuple[str, ...] = TASKS
 
 
-@dataclass(frozen=True)
-class Verdict:
-    """An expectation and what was observed; `came_out` is None where cells are missing."""
-
-    expectation: Expectation
-    observations: tuple[Observation, ...]
-    came_out: bool | None
-
-
 _FEWER = (20, 10, 5)
 _NO_COLLAPSE = ("holds", "degrades")
 EXPECTATIONS = (
@@ -131,8 +122,11 @@ EXPECTATIONS = (
 )
 
 
-def judge(expectation: Expectation, results: Results) -> Verdict:
-    """Compare the cells of an expectation with their references, as means over its tasks."""
+def judge(expectation: Expectation, results: Results) -> tuple[list[Observation], bool | None]:
+    """The cells of an expectation against their references, as means over its tasks, and whether it came out.
+
+    That is None where cells are missing.
+    """
 
     def change(check: Check, nfe: int, metric: str) -> tuple[float | None, float | None]:
         value, base = (
@@ -159,16 +153,17 @@ def judge(expectation: Expectation, results: Results) -> Verdict:
             )
             observations.append(one)
             came_out = came_out and one.state in check.allowed
-    return Verdict(expectation, tuple(observations), came_out)
+    return observations, came_out
 
 
 def theory(results: Results) -> str:
     """What theory expects and whether it came out."""
     found = [judge(expectation, results) for expectation in EXPECTATIONS]
-    counts = [sum(verdict.came_out is value for verdict in found) for value in (True, False, None)]
+    counts = [sum(came_out is value for _, came_out in found) for value in (True, False, None)]
     summary = f"{counts[0]} of {len(found)} came out, {counts[1]} did not"
     summary += f", {counts[2]} cannot be told yet: cells are missing" if counts[2] else ""
-    parts = ["## Expected by theory\n", f"{summary}. {RULE}\n", _strength(results), *(_verdict(one) for one in found)]
+    verdicts = [_verdict(expected, *judged) for expected, judged in zip(EXPECTATIONS, found, strict=True)]
+    parts = ["## Expected by theory\n", f"{summary}. {RULE}\n", _strength(results), *verdicts]
     return "\n".join(part for part in parts if part)
 
 
@@ -183,16 +178,15 @@ def _strength(results: Results) -> str:
     )
 
 
-def _verdict(verdict: Verdict) -> str:
-    expected = verdict.expectation
+def _verdict(expected: Expectation, observations: list[Observation], came_out: bool | None) -> str:
     answers = {True: "came out", False: "**did not come out**", None: "is not decided, cells are missing"}
     where = "mean over the ten tasks" if len(expected.tasks) > 1 else ", ".join(expected.tasks)
-    text = f"### {expected.text}\n\nIt {answers[verdict.came_out]} ({where}). {expected.why}\n"
-    if verdict.came_out is False:
+    text = f"### {expected.text}\n\nIt {answers[came_out]} ({where}). {expected.why}\n"
+    if came_out is False:
         text += f"\nWhat that may mean: {expected.otherwise}\n"
-    if verdict.observations:
+    if observations:
         header = ["method", "NFE", "PSNR", "change", "LPIPS", "change", ""]
-        text += "\n" + markdown(header, [_observed(one) for one in verdict.observations])
+        text += "\n" + markdown(header, [_observed(one) for one in observations])
     return text
 
 

@@ -1,9 +1,9 @@
 """The runs behind the tables: each method on each task is one evaluation, by the runner of test.py."""
 
 import json
-import statistics
-import time
+from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,8 +25,7 @@ from ..figures.stored import write_items
 from ..names import TASKS
 from ..restoration.restorer import ImageRestorer
 from ..runtime.distributed import Process
-from ..solvers import Solver, make_plan
-from ..study.bench import claim, crops, facts_of
+from ..study.bench import Speed, crops, fingerprint, measure_speed, open_folder
 from . import drawing as figures
 from .catalogue import METHODS
 from .results import label, run_folder
@@ -34,9 +33,9 @@ from .results import label, run_folder
 FIGURE_2 = ("low-light", "motion-blurry")  # the tasks whose FID the paper plots
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Setup:
-    """What is reproduced: with which model and data, how many images, and where it is kept."""
+    """What is reproduced: model and data, number and size of the images, and the folder of the results."""
 
     model: str
     file: Path
@@ -61,6 +60,11 @@ def base_options(setup: Setup) -> Options:
     return options
 
 
+def with_fid(setup: Setup, task: str) -> bool:
+    """Whether FID is computed for a task."""
+    return setup.fid == "all" or (setup.fid == "figure" and task in FIGURE_2)
+
+
 def run_options(setup: Setup, base: Options, task: str, method: str) -> Options:
     """The options of one run: a method with all its NFEs on a task."""
     key, dataset = next(iter(base.test_sets.items()))
@@ -76,7 +80,7 @@ def run_options(setup: Setup, base: Options, task: str, method: str) -> Options:
     if setup.images is not None and setup.size is None:
         data["max_images"] = setup.images
     names: list[str] = [name for name in base.metrics.names if name != "fid"]
-    if setup.fid == "all" or (setup.fid == "figure" and task in FIGURE_2):
+    if with_fid(setup, task):
         names.append("fid")
     changes = {
         "name": folder.name,
@@ -100,12 +104,12 @@ def prepare(setup: Setup, base: Options, process: Process) -> None:
         "model": setup.model,
         "options": setup.file.name,
         "weights": Path(base.path.pretrain_model_G or "").name,
-        **{"sha256" if key == "weights" else key: value for key, value in facts_of(base, 0, 0).items()},
+        **{"sha256" if key == "weights" else key: value for key, value in fingerprint(base, 0, 0).items()},
         "images": setup.images,
         "size": setup.size,
         "overrides": list(setup.overrides),
     }
-    claim(setup.root, settings, process, "--results")
+    open_folder(setup.root, settings, process, "--results")
 
 
 def find_tasks(setup: Setup, base: Options) -> tuple[dict[str, Task], dict[str, str]]:
@@ -212,67 +216,31 @@ def compute_figures(
 # ---- what it costs
 
 
-@dataclass(frozen=True)
-class Cost:
-    """Network evaluations still to do, and the seconds they and the FID features take; None if not measured."""
-
-    evaluations: int
-    seconds: float | None
-
-
-@dataclass(frozen=True)
-class Speed:
-    """Measured seconds of one network evaluation of an image, and of its FID features."""
-
-    evaluation: float
-    features: float = 0.0
-
-
-def measure(restorer: ImageRestorer, size: int, with_fid: bool, repeats: int = 3) -> Speed:
-    """Time this device, on a noise image."""
+def time_device(restorer: ImageRestorer, size: int, fid: bool) -> Speed:
+    """The speed of this device on a noise image; with FID if its weights are there."""
     image = torch.rand(1, 3, size, size, generator=torch.Generator().manual_seed(0)).to(restorer.device)
-    plan = make_plan(restorer.sde, Solver("mrsampler-pc", 2))
-
-    def restore() -> None:
-        restorer(image, plan, [torch.Generator().manual_seed(0)]).images.cpu()
-
-    evaluation = _median_seconds(restore, repeats) / plan.nfe
-    if not with_fid:
-        return Speed(evaluation)
-    try:
-        inception = m.InceptionFeatures().to(restorer.device)
-    except m.MissingWeights:
-        return Speed(evaluation)
-    pixels = to_uint8(image[0].cpu())
-    return Speed(evaluation, _median_seconds(lambda: inception(pixels), 1))
+    inception = None
+    if fid:
+        with suppress(m.MissingWeights):
+            inception = m.InceptionFeatures().to(restorer.device)
+    return measure_speed(restorer, restorer.sde, image, inception)
 
 
-def _median_seconds(function: Callable[[], object], repeats: int) -> float:
-    times = []
-    for _ in range(repeats + 1):  # the first warms up
-        start = time.perf_counter()
-        function()
-        times.append(time.perf_counter() - start)
-    return statistics.median(times[1:])
-
-
-def cost(setup: Setup, pairs: Sequence[tuple[str, str]], counts: dict[str, int], speed: Speed | None) -> Cost:
-    """What the runs of some pairs still need; `counts` are the images of each task."""
+def cost(
+    setup: Setup, pairs: Sequence[tuple[str, str]], counts: dict[str, int], speed: Speed | None
+) -> tuple[int, float | None]:
+    """Network evaluations that the runs of some pairs still need, and their seconds with FID features; None without
+    a measured speed. `counts` are the images of each task.
+    """
     evaluations, features = 0, 0
     for task, method in pairs:
         done = _done(run_folder(setup.root, task, method))
         for nfe in METHODS[method].nfes:
-            missing = max(0, counts.get(task, 0) - done.get(label(method, nfe), 0))
+            missing = max(0, counts.get(task, 0) - done[label(method, nfe)])
             evaluations += nfe * missing
-            if setup.fid == "all" or (setup.fid == "figure" and task in FIGURE_2):
-                features += missing
-    if speed is None:
-        return Cost(evaluations, None)
-    return Cost(evaluations, evaluations * speed.evaluation + features * speed.features)
+            features += missing if with_fid(setup, task) else 0
+    return evaluations, None if speed is None else speed.seconds(evaluations, features)
 
 
-def _done(folder: Path) -> dict[str, int]:
-    counts: dict[str, int] = {}
-    for record in read_records(folder).values():
-        counts[record.solver] = counts.get(record.solver, 0) + 1
-    return counts
+def _done(folder: Path) -> Counter[str]:
+    return Counter(record.solver for record in read_records(folder).values())

@@ -86,7 +86,8 @@ def plain(header: Sequence[str], rows: Iterable[Sequence[str]], align: str = "lr
     lines = [header, *rows]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     pads = [str.ljust if letter == "l" else str.rjust for letter in _aligned(align, len(header))]
-    return "\n".join("  ".join(pad(cell, width) for pad, cell, width in zip(pads, line, widths)) for line in lines)
+    padded = ("  ".join(pad(cell, width) for pad, cell, width in zip(pads, line, widths)) for line in lines)
+    return "\n".join(line.rstrip() for line in padded)
 
 
 def markdown(header: Sequence[str], rows: Iterable[Sequence[str]], align: str = "lr") -> str:

@@ -79,7 +79,7 @@ EXPECTATIONS = (
     ),
     Expectation(
         text="Posterior sampling with correct strides does not collapse.",
-        why="It is MR Sampler-1 on another time grid, exactly (`test_fact_7_posterior_sampling_is_sde_d_1`).",
+        why="It is MR Sampler-1 on another time grid, exactly (`test_posterior_sampling_is_the_first_order_sde_step`).",
         otherwise="The network is much worse at the times of the strided grid than at others.",
         checks=(Check("posterior", (50, *_FEWER), _NO_COLLAPSE, ("posterior", 100)),),
     ),
@@ -95,8 +95,8 @@ EXPECTATIONS = (
     Expectation(
         text="Noise prediction collapses at 5 and 10 evaluations and not at 50.",
         why="The second-order SDE scheme is linearly unstable for steps h > 0.537 in lambda, i.e. below 19 evaluations "
-        "on a uniform grid, with the exact score too (`test_fact_17_noise_prediction_is_unstable_for_large_steps`, "
-        "`test_fact_19_noise_prediction_collapses_with_the_exact_score`).",
+        "on a uniform grid, with the exact score too (`test_noise_prediction_is_unstable_for_large_steps`, "
+        "`test_noise_prediction_collapses_with_the_exact_score`).",
         otherwise="The reference is data prediction at 50 evaluations; if noise prediction is below it at 50, the "
         "network's error, not the instability, is seen.",
         tasks=("rainy",),
@@ -108,7 +108,7 @@ EXPECTATIONS = (
     Expectation(
         text="MR Sampler-2 collapses or degrades at 2 evaluations.",
         why="At t = T an error of the noise prediction is amplified 39 times in the data prediction, and the second "
-        "step extrapolates it with weight -0.9 (`test_fact_20_two_evaluations_with_an_imperfect_network`).",
+        "step extrapolates it with weight -0.9 (`test_two_evaluations_with_an_imperfect_network`).",
         otherwise="The network's error at t = T is far below 0.02, which makes the amplified error harmless.",
         checks=(Check("mr-2", (2,), ("collapses", "degrades"), ("mr-2", 20)),),
     ),

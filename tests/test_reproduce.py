@@ -199,7 +199,7 @@ def test_best_is_the_best_at_that_nfe():
             assert set(marked) == {min(values) if column.lower_is_better else max(values)}
 
 
-def test_fewer_images_are_told(tmp_path):
+def test_rows_of_fewer_images_are_named(tmp_path):
     results = paper_as_results()
     cells = [replace(c, images=3) if (c.task, c.method, c.nfe) == ("hazy", "pc", 8) else c for c in results.cells]
     write_report(replace(results, cells=tuple(cells)), tmp_path, ["hazy"], [])
@@ -234,7 +234,7 @@ def test_expectations_follow_from_the_cells():
     assert f"{len(EXPECTATIONS)} of {len(EXPECTATIONS)} came out, 0 did not." in theory(results)
 
 
-def test_an_expectation_that_fails_is_told_with_its_meaning():
+def test_a_failed_expectation_is_reported_with_its_meaning():
     results = paper_as_results()
     good = next(cell for cell in results.cells if (cell.task, cell.method, cell.nfe) == ("rainy", "mr-2", 50))
     cells = [

@@ -192,10 +192,10 @@ def test_corrector_repeats_the_step_with_the_same_noise():
 
 @pytest.mark.parametrize("fit_target", ["noise", "data", "velocity", "score"])
 def test_every_fit_target_gives_the_same_images(fit_target):
-    """One network, told in four ways."""
+    """One network in four parameterizations."""
     from codes.prediction import convert
 
-    def told(x, mu, t):
+    def converted(x, mu, t):
         point = SDE.point(t)
         return convert(network(x, mu, t), x, mu, point, source="noise", target=fit_target, sigma_inf=SDE.sigma_inf)
 
@@ -204,7 +204,7 @@ def test_every_fit_target_gives_the_same_images(fit_target):
         solver = Solver(algorithm, 8, clamp=False) if "pc" in algorithm else Solver(algorithm, 8)
         runs = [
             sample(net, SDE, mu, solver, fit_target=kind, generator=generators(2)).sample
-            for net, kind in ((network, "noise"), (told, fit_target))
+            for net, kind in ((network, "noise"), (converted, fit_target))
         ]
         assert torch.allclose(runs[0], runs[1], rtol=1e-8, atol=1e-8), algorithm
 
@@ -226,14 +226,14 @@ def test_half_precision_network_keeps_a_float32_state():
     assert float((out.sample.float() - exact).abs().max()) < 5e-3
 
 
-def test_trajectory_and_callback_tell_the_same_story():
+def test_trajectory_and_callback_agree():
     mu = images()
-    told = []
+    calls = []
     solver = Solver("mrsampler-pc", 7, fit_target="noise")
-    out = sample(network, SDE, mu, solver, generator=generators(2), callback=told.append, return_trajectory=True)
-    assert [info.step for info in told] == list(range(1, 8)) and {info.steps for info in told} == {7}
-    assert [info.t for info in told] == list(out.times)
-    for info, state, prediction in zip(told, out.states[1:], out.predictions, strict=True):
+    out = sample(network, SDE, mu, solver, generator=generators(2), callback=calls.append, return_trajectory=True)
+    assert [info.step for info in calls] == list(range(1, 8)) and {info.steps for info in calls} == {7}
+    assert [info.t for info in calls] == list(out.times)
+    for info, state, prediction in zip(calls, out.states[1:], out.predictions, strict=True):
         assert torch.equal(info.x, state) and torch.equal(info.prediction, prediction)
     assert torch.equal(out.states[-1], out.sample)
     assert all(float(p.min()) >= 0 and float(p.max()) <= 1 for p in out.predictions)  # the clamp

@@ -1,8 +1,9 @@
-"""The figures of the report: drawn from the cells, and from a few restorations whose course is kept beside them."""
+"""The figures of the report, drawn from the cells and from a few restorations with stored trajectories."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from ..figures import FIGURES
 from ..figures.comparison import ComparisonRow
@@ -19,11 +20,18 @@ from .results import METRICS, Results
 
 DATA = "figure-data"
 NAMES = ("curves", "comparison", "trajectories", "convergence", "stability")
-# What is restored for them; the paper takes motion-blurry for its trajectories and low-light for convergence.
+# Tasks of the figures; trajectories and convergence are on those of the paper.
 TRAJECTORY_TASK, CONVERGENCE_TASK = "motion-blurry", "low-light"
 COMPARISON_TASKS = ("rainy", "low-light", "motion-blurry", "uncompleted")
-# Network evaluations of each, on one image of a task.
+# Network evaluations that each figure takes.
 EVALUATIONS = {"comparison": 130 * len(COMPARISON_TASKS), "trajectories": 150, "convergence": 255}
+# What a figure is drawn from, as stored.
+_ITEMS: dict[str, type[Any]] = {
+    "comparison": ComparisonRow,
+    "trajectories": Trajectory,
+    "convergence": ConvergenceRun,
+    "stability": Gain,
+}
 
 _LEGEND = {
     "posterior-official": "Posterior",
@@ -76,25 +84,20 @@ def _curves(results: Results, stem: Path) -> list[Path]:
 def draw(results: Results, root: Path, out: Path, names: Sequence[str]) -> list[tuple[str, str, Path]]:
     """Draw what can be drawn from the cells and from the data below `root`; (name, caption, PNG file) of each picture.
 
-    Pictures of an earlier drawing are taken as they are where their data are not there.
+    Without their data, pictures of an earlier drawing are kept.
     """
     data = root / DATA
-    drawers: dict[str, Callable[[Path], list[Path]]] = {
-        "curves": lambda stem: _curves(results, stem),
-        "comparison": lambda stem: [
-            FIGURES["comparison"].draw(read_items(data / "comparison.npz", ComparisonRow), stem)[0]
-        ],
-        "trajectories": lambda stem: [_trajectories(data, stem)],
-        "convergence": lambda stem: [
-            FIGURES["convergence"].draw(read_items(data / "convergence.npz", ConvergenceRun), stem)[0]
-        ],
-        "stability": lambda stem: [FIGURES["stability"].draw(read_items(data / "stability.npz", Gain), stem)[0]],
-    }
     found = []
     for name in (name for name in NAMES if name in names):
         stem = out / "figures" / name
-        if (data / f"{name}.npz").is_file() or (name == "curves" and results.cells):
-            pictures = drawers[name](stem)
+        if name == "curves" and results.cells:
+            pictures = _curves(results, stem)
+        elif (data / f"{name}.npz").is_file():
+            items: list[Any] = [read_items(data / f"{name}.npz", _ITEMS[name])]
+            if name == "trajectories":
+                (pair,) = read_items(data / "trajectories-images.npz", Pair)
+                items += [pair.lq, pair.gt]
+            pictures = [FIGURES[name].draw(*items, stem)[0]]
         else:
             pictures = sorted((out / "figures").glob(f"{name}*.png"))
         caption = f"{FIGURES[name].title}. {FIGURES[name].caption}"
@@ -102,10 +105,3 @@ def draw(results: Results, root: Path, out: Path, names: Sequence[str]) -> list[
             (picture.stem, caption if i == 0 else "The same for FID.", picture) for i, picture in enumerate(pictures)
         ]
     return found
-
-
-def _trajectories(data: Path, stem: Path) -> Path:
-    (pair,) = read_items(data / "trajectories-images.npz", Pair)
-    runs = read_items(data / "trajectories.npz", Trajectory)
-    png, _ = FIGURES["trajectories"].draw(runs, pair.lq, pair.gt, stem)
-    return Path(png)

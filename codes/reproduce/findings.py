@@ -161,7 +161,7 @@ def theory(results: Results) -> str:
     found = [judge(expectation, results) for expectation in EXPECTATIONS]
     counts = [sum(came_out is value for _, came_out in found) for value in (True, False, None)]
     summary = f"{counts[0]} of {len(found)} came out, {counts[1]} did not"
-    summary += f", {counts[2]} cannot be told yet: cells are missing" if counts[2] else ""
+    summary += f", {counts[2]} cannot be decided yet: cells are missing" if counts[2] else ""
     verdicts = [_verdict(expected, *judged) for expected, judged in zip(EXPECTATIONS, found, strict=True)]
     parts = ["## Expected by theory\n", f"{summary}. {RULE}\n", _strength(results), *verdicts]
     return "\n".join(part for part in parts if part)

@@ -1,4 +1,4 @@
-"""Stored results: the cells of a reproduction, collected from its runs and kept in one file beside the report."""
+"""Stored results: the cells of a reproduction, collected from its runs and kept in one file with the report."""
 
 import json
 import math
@@ -96,18 +96,11 @@ def collect(root: Path) -> Results:
         nfe_of = {label(method, nfe): nfe for nfe in METHODS[method].nfes}
         for row in summary["rows"]:
             metrics = {name: row["metrics"][name] for name in METRICS if name in row["metrics"]}
+            numbers: dict[str, Any] = {"task": task, "images": row["images"], "metrics": metrics}
             if row["solver"] in nfe_of:
-                cell = Cell(
-                    task=task,
-                    method=method,
-                    nfe=nfe_of[row["solver"]],
-                    images=row["images"],
-                    seconds=row["seconds"],
-                    metrics=metrics,
-                )
-                cells.append(cell)
+                cells.append(Cell(method=method, nfe=nfe_of[row["solver"]], seconds=row["seconds"], **numbers))
             elif row["solver"] == INPUT:
-                inputs[task] = Cell(task=task, method=INPUT, nfe=0, images=row["images"], seconds=0.0, metrics=metrics)
+                inputs[task] = Cell(method=INPUT, nfe=0, seconds=0.0, **numbers)
         notes += [note for note in summary["notes"] if note not in notes]
         if (folder / "environment.json").is_file():
             starts += json.loads((folder / "environment.json").read_text())
@@ -122,7 +115,7 @@ def collect(root: Path) -> Results:
 
 
 def _environment(starts: list[dict[str, Any]]) -> dict[str, Any]:
-    """What the runs say about where they were made, each value once."""
+    """Versions and machines of all starts, each value once."""
     known: dict[str, list[Any]] = {}
     for start in sorted(starts, key=lambda start: str(start["started"])):
         flat = {key: start.get(key) for key in ("commit", "python", "system", "device", "threads", "processes")}

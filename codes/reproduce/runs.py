@@ -1,4 +1,4 @@
-"""The runs behind the tables: each method on each task is one evaluation, by the runner of test.py."""
+"""The runs behind the tables: each method on each task is one run of the evaluation, as test.py does it."""
 
 import json
 from collections import Counter
@@ -47,7 +47,7 @@ class Setup:
 
 
 def base_options(setup: Setup) -> Options:
-    """The option file with what the user set; one test set that has tasks."""
+    """The option file with the overrides; it must have one test set, with clean images or with tasks."""
     options = load_options(setup.file, setup.overrides)
     sets = options.test_sets
     key = next(iter(sets))
@@ -99,7 +99,7 @@ def run_options(setup: Setup, base: Options, task: str, method: str) -> Options:
 
 
 def prepare(setup: Setup, base: Options, process: Process) -> None:
-    """Write what the reproduction is made with; refuse a folder that was made with something else."""
+    """Open the folder of the results; one of other settings is refused."""
     settings = {
         "model": setup.model,
         "options": setup.file.name,
@@ -113,7 +113,7 @@ def prepare(setup: Setup, base: Options, process: Process) -> None:
 
 
 def find_tasks(setup: Setup, base: Options) -> tuple[dict[str, Task], dict[str, str]]:
-    """The images of each task, and for those that have none the reason."""
+    """The images of each task, and a reason for each task without any."""
     found: dict[str, Task] = {}
     problems: dict[str, str] = {}
     for task in TASKS:
@@ -125,7 +125,7 @@ def find_tasks(setup: Setup, base: Options) -> tuple[dict[str, Task], dict[str, 
 
 
 def cut(setup: Setup, found: dict[str, Task], seed: int, process: Process) -> dict[str, Task]:
-    """The middles of the images if a size was asked for; tasks that share images then take different ones."""
+    """The middle of each image where the set-up has a size; tasks that share images then take different ones."""
     if setup.size is None:
         return found
     images = setup.images or max(len(task.items) for task in found.values())
@@ -144,7 +144,7 @@ def run_all(
     restorer: ImageRestorer,
     tell: Callable[[str], None],
 ) -> tuple[int, list[str]]:
-    """Do the runs of some (task, method) pairs; returns the exit code and which images were left out."""
+    """Run some (task, method) pairs; returns the exit code and a line for each image that was left out."""
     base = base_options(setup)
     code = 0
     problems: dict[str, None] = {}
@@ -184,7 +184,7 @@ def complete(folder: Path, method: str, images: int, names: Sequence[str]) -> bo
 def compute_figures(
     setup: Setup, tasks: dict[str, Task], restorer: ImageRestorer, names: Sequence[str], seed: int
 ) -> None:
-    """The restorations whose course the figures show, as far as they are not there; for the main process alone."""
+    """Compute and store what the figures show, unless it is stored already. Only the main process calls this."""
     data = setup.root / figures.DATA
 
     def case(task: str) -> collect.Case:
@@ -213,7 +213,7 @@ def compute_figures(
         write_items(data / "stability.npz", collect.stability())
 
 
-# ---- what it costs
+# ---- cost
 
 
 def time_device(restorer: ImageRestorer, size: int, fid: bool) -> Speed:
@@ -229,8 +229,9 @@ def time_device(restorer: ImageRestorer, size: int, fid: bool) -> Speed:
 def cost(
     setup: Setup, pairs: Sequence[tuple[str, str]], counts: dict[str, int], speed: Speed | None
 ) -> tuple[int, float | None]:
-    """Network evaluations that the runs of some pairs still need, and their seconds with FID features; None without
-    a measured speed. `counts` are the images of each task.
+    """The network evaluations that some pairs still need, and the seconds they and the FID features take.
+
+    `counts` are the images of each task. Without a speed the seconds are None.
     """
     evaluations, features = 0, 0
     for task, method in pairs:

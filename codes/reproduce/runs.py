@@ -4,26 +4,26 @@ import json
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from .. import metrics as m
-from ..config import Options, OptionsError, load_options
+from ..config import Options, OptionsError, build_solvers, load_options
 from ..config.errors import error_at
 from ..data.images import to_uint8
 from ..data.pairs import image_seed
-from ..evaluation import session
+from ..data.sets import Task, find_data, load_item
 from ..evaluation.records import read_records
-from ..evaluation.run import Task, load_item
-from ..evaluation.runner import evaluate
+from ..evaluation.run import test_run
 from ..evaluation.summary import Scorer, make_scorer
 from ..figures import collect
 from ..figures.stored import write_items
 from ..names import TASKS
-from ..restoration.restorer import ImageRestorer
+from ..restoration.loading import sde_settings
+from ..restoration.restorer import Restorer
 from ..runtime.distributed import Process
 from ..study.bench import Speed, crops, fingerprint, measure_speed, open_folder
 from . import drawing as figures
@@ -118,7 +118,7 @@ def find_tasks(setup: Setup, base: Options) -> tuple[dict[str, Task], dict[str, 
     problems: dict[str, str] = {}
     for task in TASKS:
         try:
-            (found[task],) = session.find_data(run_options(setup, base, task, "pc"))
+            (found[task],) = find_data(run_options(setup, base, task, "pc"))
         except OptionsError as error:
             problems[task] = str(error)
     return found, problems
@@ -141,7 +141,7 @@ def run_all(
     pairs: Sequence[tuple[str, str]],
     tasks: dict[str, Task],
     process: Process,
-    restorer: ImageRestorer,
+    restorer: Restorer,
     tell: Callable[[str], None],
 ) -> tuple[int, list[str]]:
     """Run some (task, method) pairs; returns the exit code and a line for each image that was left out."""
@@ -160,7 +160,9 @@ def run_all(
         scorer, notes = scorers[names]
         if process.is_main:
             tell(f"[{number}/{len(wanted)}] {task}, {METHODS[method].title}")
-        outcome = evaluate(options, [tasks[task]], restorer, scorer, notes, process).outcome
+        solvers = build_solvers(options, {"sde": asdict(sde_settings(restorer.sde))})
+        chosen = replace(restorer, solvers=tuple(solvers))
+        outcome = test_run(options, [tasks[task]], chosen, scorer, process, notes=notes).outcome
         problems |= dict.fromkeys(line for lines in outcome.problems.values() for line in lines)
         code = max(code, outcome.exit_code)
         if outcome.interrupted:
@@ -181,9 +183,7 @@ def complete(folder: Path, method: str, images: int, names: Sequence[str]) -> bo
 # ---- what the figures show
 
 
-def compute_figures(
-    setup: Setup, tasks: dict[str, Task], restorer: ImageRestorer, names: Sequence[str], seed: int
-) -> None:
+def compute_figures(setup: Setup, tasks: dict[str, Task], restorer: Restorer, names: Sequence[str], seed: int) -> None:
     """Compute and store what the figures show, unless it is stored already. Only the main process calls this."""
     data = setup.root / figures.DATA
 
@@ -216,14 +216,14 @@ def compute_figures(
 # ---- cost
 
 
-def time_device(restorer: ImageRestorer, size: int, fid: bool) -> Speed:
+def time_device(restorer: Restorer, size: int, fid: bool) -> Speed:
     """The speed of this device on a noise image; with FID if its weights are there."""
     image = torch.rand(1, 3, size, size, generator=torch.Generator().manual_seed(0)).to(restorer.device)
     inception = None
     if fid:
         with suppress(m.MissingWeights):
             inception = m.InceptionFeatures().to(restorer.device)
-    return measure_speed(restorer, restorer.sde, image, inception)
+    return measure_speed(restorer, image, inception)
 
 
 def cost(

@@ -23,15 +23,17 @@ from .. import metrics as m
 from ..config import Options, OptionsError, difference, resolved
 from ..data.images import read_image, save_image, to_uint8
 from ..data.pairs import Item, image_seed
-from ..evaluation import session
+from ..data.sets import Task, find_data, load_item
+from ..evaluation.job import Job, together
 from ..evaluation.records import read_records
-from ..evaluation.run import Job, Restorer, Score, Task, load_item, run, together
+from ..evaluation.run import Score, run
 from ..evaluation.summary import make_scorer, set_features
+from ..restoration.loading import restorer_of
+from ..restoration.restorer import Restorer
 from ..runtime.device import choose_device
 from ..runtime.distributed import Process, processes
 from ..runtime.files import write_atomically
 from ..runtime.paths import locate
-from ..sde import MeanRevertingSDE
 from ..solvers import Plan, Solver, make_plan
 from .candidates import METRICS, Candidate, values_of
 
@@ -54,12 +56,9 @@ class Bench:
     folder: Path
     tasks: tuple[Task, ...]
     restorer: Restorer
-    sde: MeanRevertingSDE
     score: Score
-    device: torch.device
     process: Process
     seed: int = 0
-    clamp: bool = True  # whether predictions can be clamped: latents have no range
 
     @property
     def images(self) -> int:
@@ -73,8 +72,8 @@ class Bench:
 
     def run(self, plans: Iterable[tuple[str, Plan]]) -> None:
         """Restore all images with these plans; what is on record is not done again."""
-        job = Job(self.folder, self.tasks, tuple(plans), self.seed)
-        outcome = together(self.process.gather(run(job, self.restorer, self.score, self.process, self.device)))
+        job = Job(folder=self.folder, tasks=self.tasks, plans=tuple(plans), seed=self.seed, sheet_images=0)
+        outcome = together(self.process.gather(run(job, self.restorer, self.score, self.process)))
         if outcome.interrupted:
             raise Stopped(f"interrupted; the same command continues in {self.folder}", 130)
         problems = [line for lines in outcome.problems.values() for line in lines]
@@ -83,7 +82,8 @@ class Bench:
 
     def measure(self, candidates: Sequence[Candidate]) -> None:
         """Restore and score all images with every candidate."""
-        self.run((candidate.label, make_plan(self.sde, Solver(**candidate.options()))) for candidate in candidates)
+        sde = self.restorer.sde
+        self.run((candidate.label, make_plan(sde, Solver(**candidate.options()))) for candidate in candidates)
         self.process.barrier()
 
     def losses(self, metric: str) -> dict[Candidate, dict[str, float]]:
@@ -96,8 +96,8 @@ class Bench:
         """The work of measuring candidates, and the time it takes."""
         item = self.tasks[0].items[0]
         assert item.lq is not None
-        lq = read_image(item.lq)[None].to(self.device)
-        speed = measure_speed(self.restorer, self.sde, lq, lambda pixels: self.score(pixels, 255 - pixels))
+        lq = read_image(item.lq)[None].to(self.restorer.device)
+        speed = measure_speed(self.restorer, lq, lambda pixels: self.score(pixels, 255 - pixels))
         restorations = self.images * len(candidates)
         evaluations = self.images * sum(candidate.nfe for candidate in candidates)
         minutes = speed.seconds(evaluations, restorations) / 60
@@ -121,25 +121,22 @@ def open_benches(
     first = next(iter(options.values()))
     device = choose_device(first.device)
     with processes(device) as process:
-        tasks = session.find_data(first)
+        tasks = find_data(first)
         scorer, notes = make_scorer(list(METRICS), 0, device)
         if notes and without_lpips is not None:
             raise OptionsError(notes[0] + without_lpips)
         benches = []
         for folder, chosen in options.items():
-            restorer = session.load_restorer(chosen, device)
+            restorer = restorer_of(chosen, device)
             if bind:
                 open_folder(folder, fingerprint(chosen, images, size), process)
             bench = Bench(
                 folder=folder,
                 tasks=crops(tasks, data, images, size, chosen.seed, process),
                 restorer=restorer,
-                sde=restorer.sde,
                 score=scorer,
-                device=device,
                 process=process,
                 seed=chosen.seed,
-                clamp=restorer.latent is None,
             )
             benches.append(bench)
         yield benches
@@ -168,7 +165,7 @@ def crops(tasks: Sequence[Task], folder: Path, images: int, size: int, seed: int
                     save_image(loaded.gt[rows, columns], gt)
                 save_image(pixels[rows, columns], lq)  # last: an LQ image marks a complete pair
             items.append(Item(item.name, lq, gt))
-        cut.append(Task(task.name, tuple(items)))
+        cut.append(Task(name=task.name, items=tuple(items)))
     process.barrier()
     return tuple(cut)
 
@@ -177,9 +174,9 @@ def with_reference(bench: Bench) -> Bench:
     """The bench with the results of many steps in place of the clean images."""
     bare = replace(bench, tasks=tuple(_with_gt(task, lambda name: None) for task in bench.tasks))
     label = f"reference-nfe{REFERENCE.nfe}"
-    bare.run([(label, make_plan(bench.sde, REFERENCE))])
+    bare.run([(label, make_plan(bench.restorer.sde, REFERENCE))])
     bench.process.barrier()
-    job = Job(bench.folder, bare.tasks, (), bench.seed)
+    job = Job(folder=bench.folder, tasks=bare.tasks, plans=(), seed=bench.seed)
 
     def result(task: Task) -> Callable[[str], Path]:
         return lambda name: job.image_path(task.name, label, name)
@@ -194,10 +191,10 @@ def _with_gt(task: Task, gt: Callable[[str], Path | None]) -> Task:
 def pooled_values(bench: Bench, candidates: Sequence[Candidate]) -> dict[str, dict[str, float]]:
     """FID and KID of candidates over the images of all tasks together, by label; features are kept with the run."""
     try:
-        inception = m.InceptionFeatures().to(bench.device)
+        inception = m.InceptionFeatures().to(bench.restorer.device)
     except m.MissingWeights:
         return {}
-    job = Job(bench.folder, bench.tasks, (), bench.seed)
+    job = Job(folder=bench.folder, tasks=bench.tasks, plans=(), seed=bench.seed)
 
     def features(label: str) -> Any:
         parts = []
@@ -261,13 +258,13 @@ class Speed:
 
 
 def measure_speed(
-    restorer: Restorer, sde: MeanRevertingSDE, image: Tensor, score: Callable[[NDArray[np.uint8]], object] | None = None
+    restorer: Restorer, image: Tensor, score: Callable[[NDArray[np.uint8]], object] | None = None
 ) -> Speed:
     """Time a restoration of an image (1, 3, H, W), and what is done with its pixels afterwards."""
-    plan = make_plan(sde, Solver("mrsampler-pc", 2))
+    plan = make_plan(restorer.sde, Solver("mrsampler-pc", 2))
 
     def restore() -> None:
-        restorer(image, plan, [torch.Generator().manual_seed(0)]).images.cpu()
+        restorer.batch(image, plan, [torch.Generator().manual_seed(0)]).samples.cpu()
 
     evaluation = _median_seconds(restore, 3) / plan.nfe
     if score is None:

@@ -50,7 +50,7 @@ def run(
                     for label, values in pooled_values(bench, finalists).items()
                 }
                 (folder / "pooled.json").write_text(json.dumps(pooled, indent=1) + "\n")
-            write_environment(folder, benches[0].device, process.world)
+            write_environment(folder, benches[0].restorer.device, process.world)
     except Stopped as error:
         print(error, file=sys.stderr)
         return error.code

@@ -47,7 +47,8 @@ def tune(
             {folder: options}, folder / "data", images, size, bind=not dry_run, without_lpips=without_lpips
         ) as (bench,):
             clean = bench.has_clean_images
-            candidates = combinations(budgeted(budget), taus=TAUS if clean else (0.0,), clamps=(bench.clamp,))
+            clamp = bench.restorer.latent is None  # latents have no range to clamp to
+            candidates = combinations(budgeted(budget), taus=TAUS if clean else (0.0,), clamps=(clamp,))
             if bench.process.is_main:
                 print(f"{bench.images} images, {bench.cost(candidates)}", flush=True)
             bench.process.barrier()

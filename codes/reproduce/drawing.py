@@ -1,4 +1,4 @@
-"""The figures of the report: drawn from the cells, and from a few restorations whose course is kept beside them."""
+"""The figures of the report, drawn from the cells and from a few restorations with stored trajectories."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -7,7 +7,7 @@ from ..figures import FIGURES, Figure
 from ..figures.curves import CurvePoint
 from ..figures.stored import read_items
 from ..names import TASKS
-from .catalogue import METHODS, SAME, TABLE_OF_TASK
+from .catalogue import TABLE_OF_TASK, known_nfes
 from .published import published
 from .results import METRICS, Results
 
@@ -30,7 +30,7 @@ def curve_points(results: Results) -> list[CurvePoint]:
     points = []
     for task in TASKS:
         for method, name in _LEGEND.items():
-            for nfe in (*METHODS[method].nfes, *(n for other, n in SAME if other == method)):
+            for nfe in known_nfes(method):
                 cell = results.cell(task, method, nfe)
                 if cell is not None:
                     points.append(CurvePoint(task, name, nfe, dict(cell.metrics)))
@@ -66,7 +66,7 @@ def _pictures(figure: Figure, results: Results, data: Path, out: Path) -> list[P
 def draw(results: Results, root: Path, out: Path, names: Sequence[str]) -> list[tuple[str, str, Path]]:
     """Draw what can be drawn from the cells and from the data below `root`; (name, caption, PNG file) of each picture.
 
-    Pictures of an earlier drawing are taken as they are where their data are not there.
+    Without their data, pictures of an earlier drawing are kept.
     """
     found = []
     for figure in (FIGURES[name] for name in NAMES if name in names):

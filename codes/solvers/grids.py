@@ -19,8 +19,8 @@ from .options import Solver
 
 Interior = Callable[[MeanRevertingSDE, Point, int, Solver, float], list[Point]]
 
-# The grids of the study for 2 to 4 evaluations, as shares of the lambda range. They were optimised for sigma_inf
-# 50/255 and the cosine schedule (lambda from -3.669 to 6.111): 0.51 | -0.29, 2.33 | -0.48, 1.33, 3.25.
+# Optimised grids for 2 to 4 evaluations (docs/numerics.md, "Grids"), for sigma_inf 50/255 and the cosine schedule,
+# whose lambda runs from -3.669 to 6.111.
 _LAMBDA_RANGE = (-3.6690643266615, 6.1114351703282)
 _OPTIMISED = {2: (0.51,), 3: (-0.29, 2.33), 4: (-0.48, 1.33, 3.25)}
 
@@ -116,7 +116,7 @@ def _karras_n(sde: MeanRevertingSDE, start: Point, nfe: int, solver: Solver, tau
 def _sinh(sde: MeanRevertingSDE, start: Point, nfe: int, solver: Solver, tau: float) -> list[Point]:
     """lambda = c + w sinh(.), dense around c, where the details of an image are decided; no evaluation below t = 1.
 
-    The constants come from minimising a network-free surrogate error; they hold for tau < 1 and tau = 1.
+    The constants, one pair for tau < 1 and one for tau = 1, minimise a network-free surrogate error (docs/numerics.md).
     """
     if tau < 1:
         centre, width = min(max(0.5 * nfe - 0.5, 1.0), 3.5), 2.8
@@ -136,7 +136,7 @@ def _sinh(sde: MeanRevertingSDE, start: Point, nfe: int, solver: Solver, tau: fl
 
 
 def _optimised(sde: MeanRevertingSDE, start: Point, nfe: int, solver: Solver, tau: float) -> list[Point]:
-    """The study's optimised grids for 2 to 4 evaluations, stretched to the lambda range of this schedule."""
+    """The optimised grids for 2 to 4 evaluations, stretched to the lambda range of this schedule."""
     if nfe not in _OPTIMISED:
         raise ValueError(f"time_schedule 'optimised' has grids for 2, 3 and 4 steps, got {nfe}; use 'sinh'")
     low, high = _LAMBDA_RANGE

@@ -296,4 +296,4 @@ def make_job(options: Options, tasks: Sequence[Task], restorer: ImageRestorer, f
 
 def sde_settings(sde: MeanRevertingSDE) -> SDESettings:
     """The schedule as checkpoints record it."""
-    return SDESettings(sde.max_sigma, sde.T, sde.schedule, sde.eps, sde.convention)
+    return SDESettings(sde.max_sigma, T=sde.T, schedule=sde.schedule, eps=sde.eps, convention=sde.convention)

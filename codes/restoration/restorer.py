@@ -10,26 +10,17 @@ from torch import Tensor, nn
 
 from ..evaluation.run import Restored
 from ..networks.latent import LatentUNet
-from ..networks.nafnet import NAFNet
+from ..networks.memory import bytes_per_pixel
 from ..networks.predictor import predictor
-from ..networks.unet import UNet
 from ..runtime.device import memory_budget
 from ..sde import MeanRevertingSDE
 from ..solvers import Plan, StepInfo, sample
-from .tiling import Network, tiled
+from .tiling import SMALLEST_TILE, Network, tile_within, tiled
 
 if TYPE_CHECKING:
     from ..networks.daclip import DaCLIP
 
 log = logging.getLogger(__name__)
-
-SMALLEST_TILE = 128
-LARGEST_TILE = 1024
-# Peak memory of one evaluation in float32, in units of (base width x pixels x 4 bytes): measured between 256 and 512
-# pixels as 6.7 (DA-CLIP's U-Net) and 3.2 (Refusion's NAFNet), with a margin.
-_WIDTHS_PER_PIXEL = {UNet: 8.0, NAFNet: 4.5}
-# State, mu, noise, predictions and the sums of tiles: copies of the image that a run holds.
-_COPIES = 12
 
 
 @dataclass(frozen=True)
@@ -142,30 +133,3 @@ class ImageRestorer:
         if self.tile is None or self.tile == "off":
             return None
         return tile_within(memory_budget(self.device), bytes_per_pixel(self.network), height, width, len(lq))
-
-
-def bytes_per_pixel(network: nn.Module) -> float:
-    """Estimated peak memory of one evaluation per pixel of the image."""
-    for kind, factor in _WIDTHS_PER_PIXEL.items():
-        if isinstance(network, kind):
-            return 4 * factor * base_width(network)
-    raise ValueError(f"no memory estimate for {type(network).__name__}")
-
-
-def base_width(network: nn.Module) -> int:
-    """Channels at full resolution: those of the first convolution's output."""
-    first = next(module for module in network.modules() if isinstance(module, nn.Conv2d))
-    return int(first.out_channels)
-
-
-def tile_within(budget: float, per_pixel: float, height: int, width: int, batch: int) -> int | None:
-    """None if the whole image fits the budget, else a tile (a multiple of 64) that does.
-
-    At most LARGEST_TILE: larger ones are no better once the image is cut at all, and slower on a CPU.
-    """
-    pixels = batch * height * width
-    left = budget - _COPIES * 3 * 4 * pixels
-    if per_pixel * pixels <= left:
-        return None
-    side = int((max(left, 0.0) / (per_pixel * batch)) ** 0.5) // 64 * 64
-    return max(min(side, LARGEST_TILE), SMALLEST_TILE)

@@ -1,8 +1,8 @@
-"""Large images in tiles.
+"""Large images in tiles, and which images are large.
 
-The state stays whole: only the network sees tiles, and its predictions are blended at every evaluation. So the noise
-has no seams, every solver works unchanged, and memory is bounded by the tile. The networks have global operations
-(attention, means over the image), so a tiled result differs from a whole one.
+The state stays whole: only the network sees tiles, and its predictions are blended at every evaluation. The noise
+therefore has no seams, every solver works unchanged, and memory is bounded by the tile. The networks have global
+operations (attention, means over the image), so a tiled result differs from a whole one.
 """
 
 from collections.abc import Callable
@@ -12,9 +12,27 @@ from torch import Tensor
 
 Network = Callable[[Tensor, Tensor, float], Tensor]
 
+SMALLEST_TILE = 128
+LARGEST_TILE = 1024
+# State, mu, noise, predictions and the sums of tiles: copies of the image that a run holds.
+_COPIES = 12
+
+
+def tile_within(budget: float, per_pixel: float, height: int, width: int, batch: int) -> int | None:
+    """None if the whole images fit the budget in bytes, else the side of tiles (a multiple of 64) that do.
+
+    At most LARGEST_TILE: larger tiles give no better result than these, and are slower on a CPU.
+    """
+    pixels = batch * height * width
+    left = budget - _COPIES * 3 * 4 * pixels
+    if per_pixel * pixels <= left:
+        return None
+    side = int((max(left, 0.0) / (per_pixel * batch)) ** 0.5) // 64 * 64
+    return max(min(side, LARGEST_TILE), SMALLEST_TILE)
+
 
 def tile_starts(length: int, tile: int, overlap: int) -> list[int]:
-    """Where tiles begin along one side: equal tiles that share at least `overlap`, the last flush with the end."""
+    """Where tiles start along one side: equal tiles that share at least `overlap`, the last ends with the image."""
     if length <= tile:
         return [0]
     count = -(-(length - overlap) // (tile - overlap))

@@ -71,10 +71,11 @@ class PeakMemory(TorchDispatchMode):
         self.known: set[int] = set()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        given = {storage._cdata for storage in _storages((args, kwargs))}
         result = func(*args, **(kwargs or {}))
-        for tensor in tree_leaves(result):
-            if isinstance(tensor, Tensor) and not tensor.is_mkldnn:
-                self._count(tensor.untyped_storage())
+        for storage in _storages(result):
+            if storage._cdata not in given:  # otherwise a view, or written in place
+                self._count(storage)
         return result
 
     def _count(self, storage: torch.UntypedStorage) -> None:
@@ -89,3 +90,9 @@ class PeakMemory(TorchDispatchMode):
     def _forget(self, key: int, size: int) -> None:
         self.known.discard(key)
         self.now -= size
+
+
+def _storages(values: Any) -> list[torch.UntypedStorage]:
+    """The memory of all tensors within some values; packed convolution weights have none that torch knows."""
+    tensors = [leaf for leaf in tree_leaves(values) if isinstance(leaf, Tensor)]
+    return [tensor.untyped_storage() for tensor in tensors if not tensor.is_mkldnn]

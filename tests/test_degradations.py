@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from codes.commands.make_lq import main
 from codes.data.degradations import (
     DEGRADATIONS,
     degrade,
@@ -21,7 +22,6 @@ from codes.data.images import read_image, save_image, to_uint8
 from codes.data.pairs import TASKS, DataError, find_tasks, image_seed, pair
 from codes.data.photos import Photo, PhotoError, Source, prepare_photos
 from codes.data.synthesis import make_pairs
-from scripts.make_lq import main
 
 DRAWS_NOTHING = ("jpeg-compressed",)
 

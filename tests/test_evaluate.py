@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import torch
 
-from codes.commands.cli import test as evaluate
+from codes.commands.test import main as evaluate
 from codes.data.images import read_picture, save_image, to_uint8
 from codes.data.pairs import image_seed
 from codes.evaluation.records import read_records

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import scipy.linalg
 import torch
+from parity import main as parity
 from parity_groups.metrics import cases
 
 from codes.metrics import (
@@ -26,7 +27,6 @@ from codes.metrics import (
     ssim_y,
 )
 from codes.metrics.perceptual import pytorch_fid_inception
-from scripts.parity import main as parity
 
 GOLDEN = Path(__file__).parent / "golden"
 PIXEL_METRICS = {"psnr": psnr, "ssim": ssim, "psnr_y": psnr_y, "ssim_y": ssim_y}

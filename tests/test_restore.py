@@ -16,7 +16,7 @@ import torch
 from PIL import Image, ImageCms
 
 from codes import load_restorer, read_image
-from codes.commands.cli import restore
+from codes.commands.restore import main as restore
 from codes.data.images import encode_image, read_picture, save_image, to_uint8
 from codes.restoration import photos as restoring
 from codes.restoration.api import Restoration

@@ -20,8 +20,8 @@ import pytest
 import torch
 import yaml
 
-from codes.commands.cli import test as evaluate
-from codes.commands.cli import train
+from codes.commands.test import main as evaluate
+from codes.commands.train import main as train
 from codes.config import load_options
 from codes.data.images import save_image
 from codes.data.pairs import Item

@@ -4,7 +4,6 @@ import errno
 import json
 import multiprocessing
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -37,13 +36,6 @@ def world(tmp_path_factory):
     write_images(folder / "data")
     assert evaluate(["-opt", str(write_options(folder, "reference"))]) == 0
     return folder
-
-
-@pytest.fixture
-def copy(world, tmp_path):
-    """The same weights and images, no results."""
-    shutil.copytree(world, tmp_path / "copy", ignore=shutil.ignore_patterns("results"))
-    return tmp_path / "copy"
 
 
 def reference(world: Path) -> Path:

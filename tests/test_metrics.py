@@ -33,23 +33,6 @@ PIXEL_METRICS = {"psnr": psnr, "ssim": ssim, "psnr_y": psnr_y, "ssim_y": ssim_y}
 pixel_metric = pytest.mark.parametrize("metric", PIXEL_METRICS.values(), ids=PIXEL_METRICS)
 
 
-def load_or_skip(network):
-    try:
-        return network()
-    except MissingWeights as error:
-        pytest.skip(str(error))
-
-
-@pytest.fixture(scope="module")
-def lpips():
-    return load_or_skip(LPIPS)
-
-
-@pytest.fixture(scope="module")
-def inception():
-    return load_or_skip(InceptionFeatures)
-
-
 @pytest.fixture(scope="module")
 def calibration():
     with np.load(GOLDEN / "perceptual" / "calibration.npz") as archive:

@@ -23,16 +23,7 @@ from codes.restoration.api import Restoration
 from codes.restoration.photo_files import RECORDS
 from codes.solvers import Solver
 
-from .evaluation import write_weights
-
 ROOT = Path(__file__).parent.parent
-
-
-@pytest.fixture(scope="module")
-def weights(tmp_path_factory):
-    path = tmp_path_factory.mktemp("weights") / "tiny.safetensors"
-    write_weights(path)
-    return path
 
 
 @pytest.fixture

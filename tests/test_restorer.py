@@ -9,7 +9,7 @@ from codes.runtime.device import GIB
 from codes.sde import MeanRevertingSDE
 from codes.solvers import Solver, make_plan
 
-from .evaluation import SETTING
+from .evaluation import SETTING, generators
 
 SDE = MeanRevertingSDE()
 
@@ -18,10 +18,6 @@ def restorer(network=None, **options):
     torch.manual_seed(0)
     network = build_network("ConditionalNAFNet", SETTING) if network is None else network
     return ImageRestorer(network, SDE, "data", torch.device("cpu"), **options)
-
-
-def generators(n=1):
-    return [torch.Generator().manual_seed(i) for i in range(n)]
 
 
 def test_estimate_follows_the_base_width():

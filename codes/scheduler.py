@@ -22,12 +22,11 @@ import torch
 from torch import Tensor
 
 from . import defaults
-from .data.images import to_uint8
+from .data.images import as_image, to_uint8
 from .networks import architecture, build
 from .networks.checkpoints import load_network, published_sde
 from .networks.predictor import predictor
 from .prediction import convert
-from .restoration.api import as_image
 from .runtime.torchvision_compat import ensure_torchvision
 from .sde import MeanRevertingSDE
 from .solvers import Plan, Solver, make_plan

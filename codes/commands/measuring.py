@@ -9,8 +9,9 @@ from ..config import Options
 from .arguments import at_least
 
 if TYPE_CHECKING:
-    from ..evaluation.run import Score, Task
-    from ..restoration.restorer import ImageRestorer
+    from ..data.sets import Task
+    from ..evaluation.run import Score
+    from ..restoration.restorer import Restorer
     from ..runtime.distributed import Process
     from ..study.bench import Bench
 
@@ -33,7 +34,7 @@ def make_bench(
     folder: Path,
     data: Path,
     tasks: "Sequence[Task]",
-    restorer: "ImageRestorer",
+    restorer: "Restorer",
     score: "Score",
     process: "Process",
 ) -> "Bench":

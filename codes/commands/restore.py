@@ -68,22 +68,23 @@ def _restore(arguments: argparse.Namespace) -> int:
     from ..data.images import ImageError
     from ..networks.checkpoints import find_file
     from ..restoration import photos
-    from ..restoration.api import restorer_of
+    from ..restoration.loading import restorer_of
 
     restorer = restorer_of(options, arguments.device)
     samples = arguments.samples or (4 if arguments.uncertainty else 1)
     extras = {key: getattr(arguments, key) for key in ("uncertainty", "compare", "overwrite", "describe")}
-    wishes = photos.Wishes(arguments.nfe, arguments.algorithm, arguments.seed, samples, arguments.tile, **extras)
+    chosen = {key: getattr(arguments, key) for key in ("nfe", "algorithm", "seed", "tile")}
+    settings = photos.RestoreSettings(samples=samples, **chosen, **extras)
     try:
-        restorer.plan(wishes.algorithm, wishes.nfe)  # for its errors
+        restorer.plan(settings.algorithm, settings.nfe)  # for its errors
     except ValueError as error:
         raise OptionsError(str(error)) from error
     try:
         if arguments.photos == ["-"]:
-            photos.pipe(restorer, sys.stdin.buffer, sys.stdout.buffer, wishes)
+            photos.pipe(restorer, sys.stdin.buffer, sys.stdout.buffer, settings)
             return 0
         weights = find_file(locate(options.path.pretrain_model_G or ""))
-        return photos.run(restorer, arguments.photos, arguments.output, wishes, weights).exit_code
+        return photos.run(restorer, arguments.photos, arguments.output, settings, weights).exit_code
     except ImageError as error:
         print(error, file=sys.stderr)
         return 1

@@ -77,8 +77,9 @@ def _measure(arguments: argparse.Namespace) -> int | None:
         overrides = [*arguments.overrides, f"path.pretrain_model_G={model}"]
         options[Path(model).stem] = load_options(locate(arguments.opt), overrides)
     # The imports below take seconds: mistakes in the file are reported before.
-    from ..evaluation import session
+    from ..data.sets import find_data
     from ..evaluation.summary import make_scorer
+    from ..restoration.loading import restorer_of
     from ..runtime.device import choose_device
     from ..runtime.distributed import processes
     from ..runtime.environment import write_environment
@@ -87,7 +88,7 @@ def _measure(arguments: argparse.Namespace) -> int | None:
     first = next(iter(options.values()))
     device = choose_device(first.device)
     with processes(device) as process:
-        tasks = session.find_data(first)
+        tasks = find_data(first)
         scorer, notes = make_scorer(METRICS, 0, device)
         if notes:
             raise OptionsError(notes[0])
@@ -95,7 +96,7 @@ def _measure(arguments: argparse.Namespace) -> int | None:
         benches = {}
         try:
             for name, chosen in options.items():
-                restorer = session.load_restorer(chosen, device)
+                restorer = restorer_of(chosen, device)
                 folder = arguments.output / name
                 benches[name] = make_bench(arguments, chosen, folder, data, tasks, restorer, scorer, process)
             if not _search(arguments, benches):

@@ -36,26 +36,28 @@ def main(argv: Sequence[str] | None = None, prog: str = "test.py") -> int:
 def _test(arguments: argparse.Namespace) -> int:
     options = load_options(locate(arguments.opt), arguments.overrides)
     # The imports below take seconds: mistakes in the file are reported before.
-    from ..evaluation import session
-    from ..evaluation.runner import evaluate
+    from ..data.sets import find_data
+    from ..evaluation.run import test_run
     from ..evaluation.summary import make_scorer, sheet_path
+    from ..restoration.loading import check_weights, restorer_of
     from ..runtime.device import choose_device
     from ..runtime.distributed import processes
 
-    tasks = session.find_data(options)
-    session.check_weights(options)
-    build_solvers(options)  # for its errors; again once the checkpoint's schedule is known
+    tasks = find_data(options)
+    check_weights(options)
     if arguments.dry_run:
+        build_solvers(options)  # for its errors
         print(_described(options, [(task.name, len(task.items), len(task.problems)) for task in tasks]))
         return 0
     device = choose_device(options.device)
     with processes(device) as process:
-        restorer = session.load_restorer(options, device)
+        restorer = restorer_of(options, device)
         if process.is_main:
             for line in options.ignored:
                 logging.info(line)
         scorer, notes = make_scorer(options.metrics.names, options.metrics.crop_border, device)
-        done = evaluate(options, tasks, restorer, scorer, notes, process, arguments.fresh, arguments.score_only)
+        how = {"fresh": arguments.fresh, "score_only": arguments.score_only}
+        done = test_run(options, tasks, restorer, scorer, process, notes=notes, **how)
         if process.is_main:
             sheets = [str(path) for task in done.job.tasks if (path := sheet_path(done.job, task.name)).is_file()]
             shown = ["contact sheets: " + ", ".join(sheets)] if sheets else []

@@ -35,7 +35,7 @@ def main(argv: Sequence[str] | None = None, prog: str = "train.py") -> int:
 def _train(arguments: argparse.Namespace) -> int:
     options = load_options(locate(arguments.opt), arguments.overrides, kind="train")
     # The imports below take seconds: mistakes in the file are reported before.
-    from ..evaluation import session
+    from ..evaluation.folder import open_folder
     from ..runtime.device import choose_device
     from ..runtime.distributed import processes
     from ..training import run as training
@@ -49,5 +49,5 @@ def _train(arguments: argparse.Namespace) -> int:
         if process.is_main:
             for line in options.ignored:
                 logging.info(line)
-        folder = session.open_folder(options, arguments.fresh, device, process)
+        folder = open_folder(options, arguments.fresh, device, process)
         return training.train(training.make_run(options, folder, device, process), process)

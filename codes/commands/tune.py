@@ -64,8 +64,9 @@ def main(argv: Sequence[str] | None = None, prog: str = "tune.py") -> int:
 def _tune(arguments: argparse.Namespace) -> int:
     options = load_options(locate(arguments.opt), arguments.overrides)
     # The imports below take seconds: mistakes in the file are reported before.
-    from ..evaluation import session
+    from ..data.sets import find_data
     from ..evaluation.summary import make_scorer
+    from ..restoration.loading import restorer_of
     from ..runtime.device import choose_device
     from ..runtime.distributed import processes
     from ..study import bench as trials
@@ -75,8 +76,8 @@ def _tune(arguments: argparse.Namespace) -> int:
     lower = _LOWER_IS_BETTER[arguments.metric]
     with processes(device) as process:
         try:
-            tasks = session.find_data(options)
-            restorer = session.load_restorer(options, device)
+            tasks = find_data(options)
+            restorer = restorer_of(options, device)
             scorer, notes = make_scorer(METRICS, 0, device)
             if notes and arguments.metric == "lpips":
                 raise OptionsError(f"{notes[0]}; or choose --metric psnr")

@@ -96,6 +96,17 @@ def test_entry_point_imports_the_standard_library_only():
     assert (result.stdout, result.stderr) == ("{'codes'}\n", "")
 
 
+@pytest.mark.parametrize(
+    ("content", "reason"), [("a: [", "not a YAML file"), ("- a", "got list"), ("", "got NoneType")]
+)
+def test_convert_names_an_option_file_it_cannot_read(weights, tmp_path, capsys, content, reason):
+    (tmp_path / "bad.yml").write_text(content)
+    arguments = ["convert", str(weights), str(tmp_path / "out.safetensors"), "--opt", str(tmp_path / "bad.yml")]
+    assert main(arguments) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"convert: {tmp_path / 'bad.yml'}: ") and reason in line
+
+
 # ---- where packages are missing
 
 

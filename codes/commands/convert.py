@@ -72,7 +72,7 @@ def main(argv: Sequence[str] | None = None, prog: str = "convert.py") -> int:
 
 def convert(options: argparse.Namespace) -> Metadata:
     """Read, complete the metadata and write; returns them."""
-    yml = {} if options.opt is None else yaml.safe_load(options.opt.read_text())
+    yml = {} if options.opt is None else _option_file(options.opt)
     checkpoint = read_checkpoint(options.input)
     found = metadata_of(checkpoint)
     choice = _architecture(options, yml, found)
@@ -84,6 +84,16 @@ def convert(options: argparse.Namespace) -> Metadata:
     state = {key: value.half() if options.half else value for key, value in checkpoint.state.items()}
     save_checkpoint(options.output, state, metadata, options.overwrite)
     return metadata
+
+
+def _option_file(path: Path) -> dict[str, Any]:
+    try:
+        content = yaml.safe_load(path.read_text())
+    except yaml.YAMLError as error:
+        raise ValueError(f"{path}: not a YAML file: {' '.join(str(error).split())}") from error
+    if not isinstance(content, dict):
+        raise ValueError(f"{path}: expected an option file with keys and values, got {type(content).__name__}")
+    return content
 
 
 def _architecture(options: argparse.Namespace, yml: Mapping[str, Any], found: Metadata | None) -> Architecture:

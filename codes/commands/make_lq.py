@@ -63,7 +63,7 @@ def main(argv: Sequence[str] | None = None, prog: str = "make_lq.py") -> int:
         print(f"make_lq: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print("make_lq: interrupted; run it again to go on", file=sys.stderr)
+        print("make_lq: interrupted; run the same command again to resume", file=sys.stderr)
         return 130
     for problem in result.problems:
         print(f"make_lq: {problem}", file=sys.stderr)

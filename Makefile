@@ -19,7 +19,7 @@ $(VENV)/.installed: requirements.txt pyproject.toml
 
 # LPIPS and FID tests are skipped without them, so being offline stops nothing.
 weights: install  ## fetch the weights of LPIPS and FID into pretrained/metrics/
-	@$(BIN)/python scripts/fetch_weights.py || echo "going on without these weights"
+	@$(BIN)/python scripts/fetch_weights.py || echo "continuing without these weights"
 
 demo: weights    ## restore the demonstration images, degraded in ten ways; writes results/test/
 	$(BIN)/python test.py -opt options/test.yml

@@ -2,7 +2,7 @@
 
 import sys
 
-from codes.commands.app import main
+from codes.commands.main import launch
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(launch("app"))

@@ -2,7 +2,7 @@
 
 import sys
 
-from codes.commands.cli import restore
+from codes.commands.main import launch
 
 if __name__ == "__main__":
-    sys.exit(restore())
+    sys.exit(launch("restore"))

@@ -2,7 +2,7 @@
 
 import sys
 
-from codes.commands.cli import test
+from codes.commands.main import launch
 
 if __name__ == "__main__":
-    sys.exit(test())
+    sys.exit(launch("test"))

@@ -15,6 +15,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from launcher import start
+
 ROOT = Path(__file__).resolve().parent.parent
 FLAGS = ("no-sandbox", "disable-gpu", "disable-background-networking", "disable-component-update", "disable-sync")
 LARGEST = 250_000
@@ -141,4 +143,4 @@ def save(path: Path, content: bytes) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(start(main, "playwright"))

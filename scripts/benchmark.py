@@ -5,12 +5,14 @@ import json
 import sys
 from typing import Any
 
-import torch
-from benchmarks import networks, pipeline, sizes, solvers
+from launcher import start
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Print the chosen benchmarks."""
+    """Run the chosen benchmarks and print them."""
+    import torch
+    from benchmarks import networks, pipeline, sizes, solvers
+
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--solvers", action="store_true", help="arithmetic of one sampling step, without a network")
     parser.add_argument("--networks", action="store_true", help="evaluations of the published networks, full size")
@@ -69,4 +71,4 @@ def main(argv: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(start(main))

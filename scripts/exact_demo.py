@@ -1,25 +1,8 @@
-"""Run every solver on an exactly solvable problem, print its errors and draw its paths."""
+"""python scripts/exact_demo.py: run every solver on a problem with a known solution (see --help)."""
 
-import argparse
 import sys
-from pathlib import Path
 
-import torch
-
-from codes.study.demo import run
-
-
-def main(argv: list[str] | None = None) -> int:
-    """Run the demonstration."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument(
-        "-o", "--output", type=Path, default=Path("results/exact-demo"), help="folder (default: %(default)s)"
-    )
-    options = parser.parse_args(argv)
-    torch.set_num_threads(1)  # the problem is tiny: more threads only wait for each other
-    run(options.output)
-    return 0
-
+from launcher import launch
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(launch("exact-demo"))

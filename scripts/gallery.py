@@ -5,12 +5,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-import numpy as np
-
-from codes import load_restorer, read_image, save_image
-from codes.app.examples import make_examples
-from codes.data.contact_sheet import contact_sheet
-from codes.data.images import to_uint8
+from launcher import start
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -20,6 +15,13 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--opt", default="options/test.yml", help="option file or weights (default: %(default)s)")
     parser.add_argument("--cell", type=int, default=160, help="side of an image in pixels (default: %(default)s)")
     options = parser.parse_args(argv)
+    import numpy as np
+
+    from codes import load_restorer, read_image, save_image
+    from codes.app.examples import make_examples
+    from codes.data.contact_sheet import contact_sheet
+    from codes.data.images import to_uint8
+
     restorer = load_restorer(options.opt)
     halves = []
     with tempfile.TemporaryDirectory() as folder:
@@ -35,4 +37,4 @@ def main(argv: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(start(main))

@@ -4,13 +4,18 @@ import argparse
 import sys
 from collections import Counter
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from parity_groups import GROUPS
-from parity_groups.case import Case
+from launcher import start
+
+if TYPE_CHECKING:
+    from parity_groups.case import Case
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Print a line per group and kind of precision; 1 if any case failed."""
+    """Print a line for each group and tolerance; returns 1 if any case failed."""
+    from parity_groups import GROUPS
+
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--reference", type=Path, required=True, metavar="DIR", help="folder with <group>.npz files")
     parser.add_argument(
@@ -38,17 +43,17 @@ def main(argv: list[str] | None = None) -> int:
     return 1 if failures else 0
 
 
-def print_kind(cases: list[Case], tolerance: str) -> None:
-    """The worst of the cases with one tolerance."""
+def print_kind(cases: "list[Case]", tolerance: str) -> None:
+    """Print how many cases have this tolerance, and the worst of them."""
     worst = max(cases, key=lambda case: case.error)
     print(f"  {len(cases):5} cases   tolerance {tolerance}   largest error {worst.error:.2e}   ({worst.name})")
 
 
-def skipped(cases: list[Case]) -> dict[str, list[str]]:
+def skipped(cases: "list[Case]") -> dict[str, list[str]]:
     """Names of the cases that were not compared, by reason."""
     reasons = Counter(case.skipped for case in cases if case.skipped)
     return {reason: [case.name for case in cases if case.skipped == reason] for reason in reasons}
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(start(main))

@@ -1,8 +1,8 @@
-"""python scripts/reproduce.py --table all: the paper's tables, ours beside the published numbers (see --help)."""
+"""python scripts/reproduce.py --table all: the paper's tables next to our own results (see --help)."""
 
 import sys
 
-from codes.commands.reproduce import main
+from launcher import launch
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(launch("reproduce"))

@@ -53,6 +53,11 @@ def write_options(folder: Path, name: str = "run", **changes: Any) -> Path:
     return path
 
 
+def generators(n: int = 1, seed: int = 0) -> list[torch.Generator]:
+    """A generator for each of n images, with consecutive seeds."""
+    return [torch.Generator().manual_seed(seed + i) for i in range(n)]
+
+
 def timeless(folder: Path) -> dict[str, str]:
     """The summary of a run, without what depends on time."""
     json_text = re.sub(r'"seconds": [\d.e-]+', '"seconds": 0', (folder / "summary.json").read_text())

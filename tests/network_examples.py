@@ -19,6 +19,11 @@ DACLIP_SETTING = {
     "use_image_context": True,
 }
 NAFNET_SETTING = {"width": 8, "enc_blk_nums": [1, 2], "middle_blk_num": 1, "dec_blk_nums": [1, 1]}
+TINY_DACLIP = {
+    "embed_dim": 32,
+    "vision_cfg": {"image_size": 32, "layers": 3, "width": 64, "patch_size": 16},
+    "text_cfg": {"context_length": 77, "vocab_size": 49408, "width": 64, "heads": 1, "layers": 1},
+}
 LATENT_SETTING = {"in_ch": 3, "out_ch": 3, "ch": 8, "ch_mult": [1, 2, 2], "embed_dim": 4}
 # One of each architecture: published name, variant, setting.
 EXAMPLES = {

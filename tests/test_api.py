@@ -13,7 +13,7 @@ import torch
 
 import codes
 from codes import ImageError, OptionsError, Restorer, Solver, load_restorer, read_image, sample, save_image
-from codes.commands.cli import test as run_test
+from codes.commands.test import main as run_test
 from codes.data.images import as_image, from_uint8, to_uint8
 from codes.evaluation.records import read_records
 from codes.networks import architecture, build

@@ -28,7 +28,6 @@ from codes.restoration.loading import load_restorer
 from codes.solvers import Solver
 
 from .app_server import Client, photo, png, running
-from .evaluation import write_weights
 
 pytest.importorskip("gradio", reason="the web page needs the `app` extra")
 
@@ -171,10 +170,8 @@ def test_values_from_outside_are_checked(values, expected):
 
 
 @pytest.fixture(scope="module")
-def restorer(tmp_path_factory):
-    path = tmp_path_factory.mktemp("weights") / "tiny.safetensors"
-    write_weights(path)
-    return load_restorer(path, device="cpu")
+def restorer(weights):
+    return load_restorer(weights, device="cpu")
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from codes.commands.convert import main as convert
 from codes.networks import Architecture, build_network
 from codes.networks.checkpoints import (
     CheckpointError,
@@ -21,7 +22,6 @@ from codes.networks.checkpoints import (
     read_checkpoint,
     save_checkpoint,
 )
-from scripts.convert import main as convert
 
 from .network_examples import EXAMPLES, GOLDEN, example, inputs
 

@@ -16,18 +16,14 @@ from codes.runtime.torchvision_compat import ensure_torchvision
 from codes.sde import MeanRevertingSDE
 from codes.solvers import Solver, sample
 
-TINY = {
-    "embed_dim": 32,
-    "vision_cfg": {"image_size": 32, "layers": 3, "width": 64, "patch_size": 16},
-    "text_cfg": {"context_length": 77, "vocab_size": 49408, "width": 64, "heads": 1, "layers": 1},
-}
+from .network_examples import TINY_DACLIP
 
 
 @pytest.fixture(scope="module")
 def tiny():
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        network = DaCLIP(TINY).eval()
+        network = DaCLIP(TINY_DACLIP).eval()
         with torch.no_grad():
             for parameter in network.visual_control.transformer.zero_modules.parameters():
                 parameter.normal_(std=0.1)
@@ -35,7 +31,7 @@ def tiny():
 
 
 def test_a_fresh_controller_changes_nothing():
-    network = DaCLIP(TINY).eval()
+    network = DaCLIP(TINY_DACLIP).eval()
     image = torch.rand(2, 3, 32, 32)
     with torch.no_grad():
         features, degradation = network.encode_image(image, control=True)
@@ -88,7 +84,7 @@ def test_describe_is_the_softmax_over_the_ten_words(tiny):
 def test_tokens_are_clips(tiny):
     tokens = tiny.tokenize(["noisy"])
     assert tokens[0, 0] == 49406 and tokens[0].max() == 49407 and tokens[0, -1] == 0
-    small = DaCLIP({**TINY, "text_cfg": {**TINY["text_cfg"], "vocab_size": 100}})
+    small = DaCLIP({**TINY_DACLIP, "text_cfg": {**TINY_DACLIP["text_cfg"], "vocab_size": 100}})
     with pytest.raises(ValueError, match="words need 49408 tokens, this vocabulary has 100"):
         small.describe(torch.rand(3, 32, 32))
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from codes.commands.make_lq import main
 from codes.data.degradations import (
     DEGRADATIONS,
     degrade,
@@ -23,7 +24,6 @@ from codes.data.photos import Photo, PhotoError, Source, prepare_photos
 from codes.data.synthesis import make_pairs
 from codes.names import TASKS
 from codes.rows import load
-from scripts.make_lq import main
 
 DRAWS_NOTHING = ("jpeg-compressed",)
 

@@ -4,7 +4,6 @@ import errno
 import json
 import multiprocessing
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -16,7 +15,7 @@ import numpy as np
 import pytest
 import torch
 
-from codes.commands.cli import test as evaluate
+from codes.commands.test import main as evaluate
 from codes.data.images import read_picture, save_image, to_uint8
 from codes.data.pairs import image_seed
 from codes.evaluation.records import read_records
@@ -37,13 +36,6 @@ def world(tmp_path_factory):
     write_images(folder / "data")
     assert evaluate(["-opt", str(write_options(folder, "reference"))]) == 0
     return folder
-
-
-@pytest.fixture
-def copy(world, tmp_path):
-    """The same weights and images, no results."""
-    shutil.copytree(world, tmp_path / "copy", ignore=shutil.ignore_patterns("results"))
-    return tmp_path / "copy"
 
 
 def reference(world: Path) -> Path:

@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 from safetensors.numpy import load
 
+from codes.commands import fetch_weights
+from codes.commands.fetch_weights import SOURCES, ArrayUnpickler, alexnet_file, main
 from codes.metrics import WrongWeights, find_weights
-from scripts import fetch_weights
-from scripts.fetch_weights import SOURCES, ArrayUnpickler, alexnet_file, main
 
 
 @pytest.fixture

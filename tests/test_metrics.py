@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import scipy.linalg
 import torch
+from parity import main as parity
 from parity_groups.metrics import cases
 
 from codes.metrics import (
@@ -32,28 +33,10 @@ from codes.metrics import (
 )
 from codes.metrics.perceptual import pytorch_fid_inception
 from codes.rows import load
-from scripts.parity import main as parity
 
 GOLDEN = Path(__file__).parent / "golden"
 PIXEL_METRICS = {"psnr": psnr, "ssim": ssim, "psnr_y": psnr_y, "ssim_y": ssim_y}
 pixel_metric = pytest.mark.parametrize("metric", PIXEL_METRICS.values(), ids=PIXEL_METRICS)
-
-
-def load_or_skip(network):
-    try:
-        return network()
-    except MissingWeights as error:
-        pytest.skip(str(error))
-
-
-@pytest.fixture(scope="module")
-def lpips():
-    return load_or_skip(LPIPS)
-
-
-@pytest.fixture(scope="module")
-def inception():
-    return load_or_skip(InceptionFeatures)
 
 
 @pytest.fixture(scope="module")

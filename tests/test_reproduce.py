@@ -24,7 +24,8 @@ from codes.reproduce.published import published, remarks
 from codes.reproduce.render import best, compared_rows
 from codes.reproduce.report import write_report
 from codes.reproduce.results import Cell, Results, collect, load, save
-from tests.evaluation import write_images, write_weights
+
+from .evaluation import write_images, write_weights
 
 ROOT = Path(__file__).parent.parent
 NAMES = [name for name in ALL_NAMES if name not in FIGURE_NAMES]

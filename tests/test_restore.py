@@ -16,23 +16,14 @@ import torch
 from PIL import Image, ImageCms
 
 from codes import load_restorer, read_image
-from codes.commands.cli import restore
+from codes.commands.restore import main as restore
 from codes.data.images import encode_image, read_picture, save_image, to_uint8
 from codes.restoration import photos as restoring
 from codes.restoration.photo_files import RECORDS
 from codes.restoration.restorer import Restoration
 from codes.solvers import Solver
 
-from .evaluation import write_weights
-
 ROOT = Path(__file__).parent.parent
-
-
-@pytest.fixture(scope="module")
-def weights(tmp_path_factory):
-    path = tmp_path_factory.mktemp("weights") / "tiny.safetensors"
-    write_weights(path)
-    return path
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from codes.restoration.restorer import Restorer
 from codes.sde import MeanRevertingSDE
 from codes.solvers import Solver, make_plan
 
-from .evaluation import SETTING
+from .evaluation import SETTING, generators
 
 SDE = MeanRevertingSDE()
 
@@ -17,10 +17,6 @@ def restorer(network=None, **options):
     torch.manual_seed(0)
     network = build_network("ConditionalNAFNet", SETTING) if network is None else network
     return Restorer(network=network, sde=SDE, fit_target="data", **options)
-
-
-def generators(n=1):
-    return [torch.Generator().manual_seed(i) for i in range(n)]
 
 
 def test_tiles_of_a_given_side_only_for_larger_images():

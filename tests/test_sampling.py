@@ -10,6 +10,8 @@ from codes.sde import MeanRevertingSDE
 from codes.solvers import SOLVERS, NonFiniteError, Solver, make_plan, sample
 from codes.solvers.grids import GRIDS
 
+from .evaluation import generators
+
 SDE = MeanRevertingSDE()
 IRSDE = MeanRevertingSDE(convention="irsde")
 SCHEDULES = [SDE, IRSDE, MeanRevertingSDE(10, 100, "linear"), MeanRevertingSDE(70, 1000, "cosine")]
@@ -22,10 +24,6 @@ def network(x, mu, t):
 
 def images(n=2, dtype=torch.float32):
     return torch.rand(n, 3, 5, 7, dtype=dtype, generator=torch.Generator().manual_seed(1))
-
-
-def generators(n, seed=0):
-    return [torch.Generator().manual_seed(seed + i) for i in range(n)]
 
 
 def fewest(algorithm: str) -> int:

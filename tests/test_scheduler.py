@@ -16,8 +16,6 @@ from codes.data.images import to_uint8
 from codes.scheduler import MeanRevertingPipeline, MRSamplerScheduler, RestorationNetwork
 from codes.solvers.options import TIME_SCHEDULES
 
-from .evaluation import write_weights
-
 # Every algorithm, in its variants.
 CHOICES = {
     **{name: {"algorithm": name} for name in SOLVERS},
@@ -265,13 +263,6 @@ def test_works_with_two_runs_and_leaves_no_state_behind():
 
 
 # ---- the pipeline
-
-
-@pytest.fixture(scope="module")
-def weights(tmp_path_factory):
-    path = tmp_path_factory.mktemp("pipeline") / "tiny.safetensors"
-    write_weights(path)
-    return path
 
 
 @pytest.fixture(scope="module")

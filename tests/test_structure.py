@@ -96,3 +96,10 @@ def test_torchvision_and_what_needs_it_import():
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
     assert result.returncode == 0, result.stderr
     assert result.stdout.startswith("Resize(size=4")
+
+
+def test_no_test_file_imports_from_another():
+    """What several share is in conftest.py or in a module of helpers."""
+    for path in (ROOT / "tests").glob("*.py"):
+        for name in imported(path):
+            assert not name.startswith("tests.test_"), (path.name, name)

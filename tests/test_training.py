@@ -20,12 +20,11 @@ import pytest
 import torch
 import yaml
 
-from codes.commands.cli import test as evaluate
-from codes.commands.cli import train
+from codes.commands.test import main as evaluate
+from codes.commands.train import main as train
 from codes.config import load_options
 from codes.data.images import save_image
 from codes.data.pairs import Item
-from codes.metrics import LPIPS
 from codes.networks import architecture, build
 from codes.networks.checkpoints import Metadata, load_network, save_checkpoint
 from codes.prediction import convert
@@ -39,12 +38,12 @@ from codes.training.objective import Objective, time_weights
 from codes.training.optimisers import Lion, Muon, ema_decay, learning_rate, orthogonal, update_ema
 from codes.training.published import matching_loss, optimal_step_mean, reverse_step_mean
 
-from .test_metrics import load_or_skip
+from .evaluation import SETTING
+from .network_examples import DACLIP_SETTING, LATENT_SETTING, TINY_DACLIP
 
 ROOT = Path(__file__).parent.parent
 PUBLISHED = Path(__file__).parent / "data" / "published"
 GOLDEN = Path(__file__).parent / "golden" / "training.npz"
-SETTING = {"img_channel": 3, "width": 8, "enc_blk_nums": [1, 1], "middle_blk_num": 1, "dec_blk_nums": [1, 1]}
 ALONE = Process()
 
 
@@ -102,13 +101,6 @@ def world(tmp_path_factory):
     return folder
 
 
-@pytest.fixture
-def copy(world, tmp_path):
-    """The same photos, no results."""
-    shutil.copytree(world, tmp_path / "copy", ignore=shutil.ignore_patterns("results"))
-    return tmp_path / "copy"
-
-
 def weights(folder: Path, step: int = 12) -> dict[str, torch.Tensor]:
     return torch.load(folder / "models" / f"{step}_G.pth", weights_only=True)
 
@@ -135,11 +127,6 @@ def assert_equal(a: Any, b: Any) -> None:
 
 
 # ---- the objective
-
-
-@pytest.fixture(scope="module")
-def lpips():
-    return load_or_skip(LPIPS)
 
 
 @pytest.fixture(scope="module")
@@ -705,13 +692,10 @@ def test_going_on_from_weights_and_from_another_run(world, copy):
 def test_contexts_of_daclip(copy):
     from codes.networks.daclip import DaCLIP
 
-    from .network_examples import DACLIP_SETTING
-    from .test_daclip import TINY
-
     torch.manual_seed(0)
-    clip = DaCLIP(TINY)
-    save_checkpoint(copy / "clip.safetensors", clip.state_dict(), Metadata(architecture("DaCLIP", TINY)))
-    width = {**DACLIP_SETTING, "context_dim": TINY["embed_dim"]}
+    clip = DaCLIP(TINY_DACLIP)
+    save_checkpoint(copy / "clip.safetensors", clip.state_dict(), Metadata(architecture("DaCLIP", TINY_DACLIP)))
+    width = {**DACLIP_SETTING, "context_dim": TINY_DACLIP["embed_dim"]}
     run = make_run(
         copy, network_G={"which_model_G": "ConditionalUNet", "setting": width}, sde={}, train__target="published",
         path={"daclip": str(copy / "clip.safetensors")},
@@ -729,8 +713,6 @@ def test_contexts_of_daclip(copy):
 
 
 def test_latents(copy):
-    from .network_examples import LATENT_SETTING
-
     choice = architecture("UNet", LATENT_SETTING)
     save_checkpoint(copy / "latent.safetensors", build(choice).state_dict(), Metadata(choice))
     run = make_run(

@@ -1,7 +1,6 @@
 """Choosing a solver: the front of known points, the truly best on an exact problem, and a file that runs."""
 
 import csv
-import importlib.util
 import io
 import json
 from dataclasses import replace
@@ -11,7 +10,9 @@ import numpy as np
 import pytest
 import torch
 
-from codes.commands.cli import test as evaluate
+from codes.commands.study import main as run_study
+from codes.commands.test import main as evaluate
+from codes.commands.tune import main as tune
 from codes.config import load_options
 from codes.data.images import from_uint8, read_image, save_image, to_uint8
 from codes.data.pairs import Item
@@ -42,14 +43,6 @@ from codes.study.candidates import (
 from .evaluation import write_images, write_options, write_weights
 
 ROOT = Path(__file__).parent.parent
-
-
-def script(name):
-    """A script as a module."""
-    spec = importlib.util.spec_from_file_location(name, ROOT / "scripts" / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def c(nfe, scheme="pc", tau=1.0, clamp=False, grid="linear-lambda"):
@@ -225,7 +218,7 @@ def world(tmp_path):
 def run_tune(world, *more):
     options = write_options(world, sde={"algorithm": "mrsampler"}, sampler={"num_sample_steps": 8})
     arguments = ["-opt", str(options), "--budget", "3", "--metric", "psnr", "--size", "32"]
-    return script("tune").main([*arguments, "--images", "1", "-o", str(world / "tuned.yml"), *more])
+    return tune([*arguments, "--images", "1", "-o", str(world / "tuned.yml"), *more])
 
 
 def test_tuned_file_loads_runs_and_says_where_it_is_from(world, capsys):
@@ -262,7 +255,7 @@ def test_without_clean_images_the_reference_is_the_ode(world, capsys):
     data = {"old": {"mode": "LQ", "dataroot_LQ": str(world / "data" / "rainy" / "LQ")}}
     options = write_options(world, "lq", datasets=data, sampler={"num_sample_steps": 8})
     arguments = ["-opt", str(options), "--budget", "2", "--metric", "psnr", "--images", "1", "--size", "32"]
-    assert script("tune").main([*arguments, "-o", str(world / "lq-tuned.yml")]) == 0
+    assert tune([*arguments, "-o", str(world / "lq-tuned.yml")]) == 0
     assert "PSNR to 100 steps of the ODE" in capsys.readouterr().out
     records = read_records(world / "results" / "tune-lq").values()
     assert {record.nfe for record in records if record.solver.startswith("reference")} == {100}
@@ -273,7 +266,7 @@ def test_bad_input_is_reported_in_one_line(world, capsys):
     with pytest.raises(SystemExit) as stop:
         run_tune(world, "--budget", "1")
     assert stop.value.code == 2 and "--budget must be at least 2, got 1" in capsys.readouterr().err
-    assert script("tune").main(["-opt", str(world / "no.yml")]) == 2
+    assert tune(["-opt", str(world / "no.yml")]) == 2
     assert capsys.readouterr().err == f"{world / 'no.yml'}: no such file\n"
 
 
@@ -349,11 +342,11 @@ def test_study_measures_what_it_renders(world, capsys):
     out = world / "study"
     arguments = ["-opt", str(options), "--model", str(world / "tiny.safetensors"), "--nfe", "5"]
     arguments += ["--images", "2", "--size", "32", "--no-fid", "-o", str(out)]
-    assert script("study").main([*arguments, "--dry-run", "--images", "1"]) == 0  # binds to nothing
+    assert run_study([*arguments, "--dry-run", "--images", "1"]) == 0  # binds to nothing
     assert "tiny: 1 images, " in capsys.readouterr().out
-    assert script("study").main([*arguments, "--dry-run"]) == 0
+    assert run_study([*arguments, "--dry-run"]) == 0
     assert "tiny: 2 images, " in capsys.readouterr().out and not read_records(out / "tiny")
-    assert script("study").main(arguments) == 0
+    assert run_study(arguments) == 0
     assert "- NFE 5: the best setting (" in capsys.readouterr().out
     records = read_records(out / "tiny")
     found = study.read(out)
@@ -361,13 +354,13 @@ def test_study_measures_what_it_renders(world, capsys):
     assert found.candidates() == sorted(combinations([5], grids=["linear-lambda"]))
     text = (out / "study.md").read_text()
     assert f"{found.mean(found.best(5), 'lpips'):.4f}" in text and "2 images of each task, 32 pixels" in text
-    assert script("study").main(["--render-only", "-o", str(out)]) == 0
+    assert run_study(["--render-only", "-o", str(out)]) == 0
     assert (out / "study.md").read_text() == text and read_records(out / "tiny") == records
-    assert script("study").main([*arguments, "--all"]) == 0  # what was measured is kept
+    assert run_study([*arguments, "--all"]) == 0  # what was measured is kept
     everything = read_records(out / "tiny")
     assert study.read(out).candidates() == sorted(combinations([5]))
     assert {key: everything[key] for key in records} == records
-    assert script("study").main(["--render-only", "-o", str(world / "none")]) == 2
+    assert run_study(["--render-only", "-o", str(world / "none")]) == 2
     assert f"{world / 'none'}: no such folder" in capsys.readouterr().err
 
 

@@ -1,69 +1,71 @@
-"""The command line of app.py."""
+"""app.py: restore images on a web page served by this machine."""
 
 import argparse
 import logging
 import os
 import signal
 import socket
-import sys
 import tempfile
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..config import OptionsError
+from ..names import OptionsError
+from .arguments import add_option_file, add_overrides, new_parser, run
 
 if TYPE_CHECKING:
     from ..app.service import Service
     from ..restoration.restorer import Restorer
 
-_TEXT = """\
-A page in the browser that restores images: before and after, metrics, uncertainty, solvers side by side.
-It is computed on this machine, one image at a time; nothing is sent anywhere else."""
+_ABOUT = """\
+Serve a web page that restores images: before and after, metrics, uncertainty, solvers side by side.
+Everything is computed on this machine, one image at a time; nothing is sent anywhere else."""
 
 _EXIT = "exit code: 0 stopped by Ctrl-C, 2 bad options, missing weights or a port that is taken."
 
 _LOCAL = ("127.0.0.1", "localhost", "::1")
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """`python app.py`: serve the page until Ctrl-C; returns the exit code."""
-    parser = argparse.ArgumentParser(
-        prog="app.py", description=_TEXT, epilog=_EXIT, formatter_class=argparse.RawDescriptionHelpFormatter
+def build_parser(prog: str) -> argparse.ArgumentParser:
+    """The command's arguments."""
+    parser = new_parser(prog, _ABOUT, _EXIT)
+    add_option_file(parser, "option file, or a .safetensors checkpoint", "options/test.yml")
+    add_overrides(parser, "device=cuda precision=bf16")
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: this machine only)")
+    parser.add_argument("--port", type=int, default=7860, help="port; 0 takes any free one (default: 7860)")
+    parser.add_argument(
+        "--max-megapixels", type=float, default=4.0, metavar="N", help="largest image accepted (default: 4)"
     )
     parser.add_argument(
-        "-opt", "--opt", default="options/test.yml", metavar="FILE", help="option file, or weights (.safetensors)"
+        "--max-megabytes", type=float, default=20.0, metavar="N", help="largest file accepted (default: 20)"
     )
-    parser.add_argument("--set", nargs="+", action="extend", default=[], metavar="KEY=VALUE", dest="overrides",
-                        help="override options, e.g. --set device=cuda precision=bf16")  # fmt: skip
-    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: this machine only)")
-    parser.add_argument("--port", type=int, default=7860, help="0 takes any free one (default: 7860)")
-    parser.add_argument("--max-megapixels", type=float, default=4.0, help="largest image (default: 4)")
-    parser.add_argument("--max-megabytes", type=float, default=20.0, help="largest file (default: 20)")
     parser.add_argument("--share-nothing", action="store_true",
                         help="accepted for clarity: no public link is ever made, and nothing is ever sent")  # fmt: skip
+    return parser
+
+
+def main(argv: Sequence[str] | None = None, prog: str = "app.py") -> int:
+    """`python app.py`: serve the page until Ctrl-C; returns the exit code."""
+    parser = build_parser(prog)
     arguments = parser.parse_args(argv)
     for name in ("max_megapixels", "max_megabytes"):
         if not getattr(arguments, name) > 0:
             parser.error(f"--{name.replace('_', '-')}: a positive number is needed, got {getattr(arguments, name):g}")
-    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
     logging.getLogger("httpx").setLevel(logging.WARNING)
-    try:
-        port = free_port(arguments.host, arguments.port)
-        serve(arguments, port)
-    except OptionsError as error:
-        print(error, file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        pass
+    return run(_app, arguments)
+
+
+def _app(arguments: argparse.Namespace) -> int:
+    with suppress(KeyboardInterrupt):
+        serve(arguments, free_port(arguments.host, arguments.port))
     return 0
 
 
 def free_port(host: str, port: int) -> int:
-    """The port, or any free one for 0; raises OptionsError where it cannot be listened on."""
+    """The port, or any free one for 0; raises OptionsError if nothing can listen there."""
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         with socket.socket(family, socket.SOCK_STREAM) as probe:
@@ -76,9 +78,9 @@ def free_port(host: str, port: int) -> int:
 
 @contextmanager
 def private_folder() -> Iterator[Path]:
-    """A folder that only this user can enter, for uploads and results; it goes with the page.
+    """A folder that only this user can enter, for uploads and results; it is removed with the page.
 
-    Gradio reads its settings from the environment too. None of them may weaken what the page promises.
+    Gradio also reads settings from the environment. None of them may weaken what the page promises.
     """
     for name in [name for name in os.environ if name.startswith("GRADIO_")]:
         del os.environ[name]
@@ -97,7 +99,7 @@ def private_folder() -> Iterator[Path]:
 def serve(arguments: argparse.Namespace, port: int) -> None:
     """Load the model, open the page and keep it open."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    # A second wall behind the check of the header, for OpenCV's own readers. Has to be set before it is imported.
+    # A second limit behind the check of the header, for OpenCV's own readers. OpenCV reads it when it is imported.
     os.environ["OPENCV_IO_MAX_IMAGE_PIXELS"] = str(int(arguments.max_megapixels * 1e6))
     from ..restoration.loading import load_restorer
 
@@ -179,7 +181,7 @@ def open_page(service: "Service", host: str, port: int) -> Any:
 
 
 def about(restorer: "Restorer") -> str:
-    """A line on the model: its network, what it predicts, and where it runs."""
+    """A line about the model: its network, what it predicts, and where it runs."""
     millions = sum(parameter.numel() for parameter in restorer.network.parameters()) / 1e6
     parts = [f"{type(restorer.network).__name__}, {millions:.1f} M parameters", f"predicts {restorer.fit_target}"]
     return ", ".join([*parts, f"on {restorer.device}"])

@@ -1,4 +1,4 @@
-"""The command line of scripts/reproduce.py."""
+"""reproduce.py: run the paper's tables and figures and compare with the published numbers."""
 
 import argparse
 import logging
@@ -17,16 +17,16 @@ from ..reproduce.published import published
 from ..reproduce.report import table_text, write_report
 from ..reproduce.results import Results, collect
 from ..runtime.paths import locate
-from .cli import at_least
+from .arguments import add_overrides, at_least, new_parser, run
 
 if TYPE_CHECKING:
     from ..reproduce.runs import Setup
     from ..study.bench import Speed
 
 _ABOUT = """\
-Run the cells of the paper's tables that are missing, and put ours beside the published numbers.
-Results go to results/reproduce/MODEL/: REPORT.md, tables/, figures/, and the runs they are made of. Started again it
-goes on where it stopped; several processes share the work:
+Run the missing cells of the paper's tables and compare the results with the published numbers.
+Results go to results/reproduce/MODEL/: REPORT.md, tables/, figures/, and the runs behind them. Started again, it
+resumes where it stopped; several processes share the work:
   torchrun --nproc_per_node=2 scripts/reproduce.py --table all"""
 _EXIT = "exit code: 0 all cells are there, 1 some are missing, 2 bad options, data or weights, 130 interrupted."
 
@@ -38,11 +38,9 @@ FID = {"embedded": "figure", "daclip": "all"}
 NAMES = (*TABLES, DATASETS, *FIGURE_NAMES)
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Reproduce; returns the exit code."""
-    parser = argparse.ArgumentParser(
-        prog="reproduce.py", description=_ABOUT, epilog=_EXIT, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+def build_parser(prog: str) -> argparse.ArgumentParser:
+    """The command's arguments."""
+    parser = new_parser(prog, _ABOUT, _EXIT)
     add = parser.add_argument
     add("--table", nargs="+", default=[], metavar="NAME", choices=["all", *NAMES], help=f"all, {', '.join(NAMES)}")
     add("--model", choices=list(OPTIONS), default="embedded", help="the project's small network, or DA-CLIP's weights")
@@ -50,22 +48,23 @@ def main(argv: Sequence[str] | None = None) -> int:
     add("--images", type=at_least(1), metavar="N", help="images per task (embedded: 2; daclip: all)")
     add("--size", type=at_least(1), metavar="PIXELS", help="side of centre crops (embedded: 128; daclip: whole images)")
     add("--fid", choices=["all", "figure", "none"], help="tasks with FID; figure: those of the paper's figure 2")
-    add("--set", nargs="+", action="extend", default=[], metavar="KEY=VALUE", dest="overrides", help="override options")
-    add("--results", type=Path, metavar="DIR", help="folder of the results (default: results/reproduce/MODEL)")
-    add("--report", type=Path, metavar="DIR", help="folder of report and tables (default: that of the results)")
-    add("--list", action="store_true", help="show tables and figures with what they cost, and stop")
-    add("--render-only", action="store_true", help="draw from stored results; computes nothing")
+    add_overrides(parser, "device=cpu seed=1")
+    add("--results", type=Path, metavar="DIR", help="folder for the results (default: results/reproduce/MODEL)")
+    add("--report", type=Path, metavar="DIR", help="folder for report and tables (default: that of the results)")
+    add("--list", action="store_true", help="list tables and figures with their cost, and stop")
+    add("--render-only", action="store_true", help="write the report from stored results; computes nothing")
+    return parser
+
+
+def main(argv: Sequence[str] | None = None, prog: str = "reproduce.py") -> int:
+    """`python scripts/reproduce.py --table NAME`: reproduce; returns the exit code."""
+    parser = build_parser(prog)
     arguments = parser.parse_args(argv)
     if not (arguments.table or arguments.list or arguments.render_only):
         parser.error("nothing to do: --table NAME, --list or --render-only")
-    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
-    try:
-        if arguments.render_only:
-            return _render_only(arguments)
-        return _list(arguments) if arguments.list else _reproduce(arguments)
-    except OptionsError as error:
-        print(error, file=sys.stderr)
-        return 2
+    if arguments.render_only:
+        return run(_render_only, arguments)
+    return run(_list if arguments.list else _reproduce, arguments)
 
 
 def _names(arguments: argparse.Namespace) -> list[str]:

@@ -1,0 +1,123 @@
+"""convert.py: convert published weights to one self-describing .safetensors file."""
+
+import argparse
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from ..networks import Architecture, architecture
+from ..networks.checkpoints import (
+    Metadata,
+    SDESettings,
+    metadata_of,
+    published_sde,
+    read_checkpoint,
+    save_checkpoint,
+)
+from ..prediction import PREDICTIONS
+from ..sde import CONVENTIONS, SCHEDULES
+from .arguments import new_parser
+
+_ABOUT = (
+    "Convert a weight file to one .safetensors file that also holds architecture and schedule, and so runs by itself."
+)
+
+_EXAMPLES = """
+examples:
+  python scripts/convert.py pretrained/universal-ir.pth pretrained/universal-ir.safetensors
+  python scripts/convert.py pretrained/ir-sde-derain.pth pretrained/ir-sde-derain.safetensors --max-sigma 10
+  python scripts/convert.py experiments/mine/models pretrained/mine.safetensors --opt options/mine.yml
+
+IN may be a .pth, .pt or .safetensors file, or a folder of a training run (its EMA weights are preferred). It is
+recognised by its keys. The SDE settings default to those of the published models of that network; IR-SDE's differ from
+task to task (max_sigma 10; 30 for inpainting and super-resolution), so they need --max-sigma.
+"""
+
+
+def build_parser(prog: str) -> argparse.ArgumentParser:
+    """The command's arguments."""
+    parser = new_parser(prog, _ABOUT, _EXAMPLES)
+    schedules = [name for name in SCHEDULES if name != "custom"]  # its thetas cannot be given here
+    parser.add_argument("input", type=Path, metavar="IN", help="weight file, or folder of a training run")
+    parser.add_argument("output", type=Path, metavar="OUT.safetensors")
+    parser.add_argument("--opt", type=Path, metavar="YAML", help="option file to take network_G, sde, fit_target from")
+    parser.add_argument("--variant", help="architecture, where the keys fit several (ConditionalNAFNet: latent)")
+    parser.add_argument("--fit-target", choices=PREDICTIONS, help="what the network predicts (default: noise)")
+    parser.add_argument("--max-sigma", type=float, help="stationary standard deviation, 8-bit units")
+    parser.add_argument("--T", type=int, help="number of training times (default: 100)")
+    parser.add_argument("--schedule", choices=schedules, help="schedule of the SDE (default: cosine)")
+    parser.add_argument("--eps", type=float, help="weight of the clean image at time T (default: 0.005)")
+    parser.add_argument("--convention", choices=CONVENTIONS, help="default: that of the network's authors")
+    parser.add_argument("--half", action="store_true", help="store weights as 16-bit floats: half the size")
+    parser.add_argument("--overwrite", action="store_true", help="replace OUT if it exists")
+    return parser
+
+
+def main(argv: Sequence[str] | None = None, prog: str = "convert.py") -> int:
+    """`python scripts/convert.py IN OUT`: convert; returns the exit code."""
+    options = build_parser(prog).parse_args(argv)
+    try:
+        metadata = convert(options)
+    except (OSError, ValueError) as error:
+        print(f"convert: {error}", file=sys.stderr)
+        return 2
+    sde = "" if metadata.sde is None else f", {metadata.sde}"
+    print(f"{options.output}: {metadata.architecture}, {metadata.weights} weights of {metadata.source}{sde}")
+    return 0
+
+
+def convert(options: argparse.Namespace) -> Metadata:
+    """Read, complete the metadata and write; returns them."""
+    yml = {} if options.opt is None else _option_file(options.opt)
+    checkpoint = read_checkpoint(options.input)
+    found = metadata_of(checkpoint)
+    choice = _architecture(options, yml, found)
+    recorded = found or Metadata(choice, weights=checkpoint.weights, source=str(checkpoint.path))
+    metadata = replace(recorded, architecture=choice)
+    if choice.row.role == "restoration":
+        fit_target = options.fit_target or yml.get("sampler", {}).get("fit_target") or recorded.fit_target or "noise"
+        metadata = replace(metadata, fit_target=fit_target, sde=_sde(options, yml, metadata))
+    state = {key: value.half() if options.half else value for key, value in checkpoint.state.items()}
+    save_checkpoint(options.output, state, metadata, options.overwrite)
+    return metadata
+
+
+def _option_file(path: Path) -> dict[str, Any]:
+    try:
+        content = yaml.safe_load(path.read_text())
+    except yaml.YAMLError as error:
+        raise ValueError(f"{path}: not a YAML file: {' '.join(str(error).split())}") from error
+    if not isinstance(content, dict):
+        raise ValueError(f"{path}: expected an option file with keys and values, got {type(content).__name__}")
+    return content
+
+
+def _architecture(options: argparse.Namespace, yml: Mapping[str, Any], found: Metadata | None) -> Architecture:
+    network = yml.get("network_G")
+    if network is not None:
+        variant = options.variant or network.get("variant")
+        return architecture(network.get("which_model_G") or network["which_model"], network.get("setting", {}), variant)
+    if found is None:
+        raise ValueError(f"{options.input}: its keys belong to no known network; give --opt with its network_G")
+    choice = found.architecture
+    return architecture(choice.which_model_G, choice.setting, options.variant or choice.variant)
+
+
+def _sde(options: argparse.Namespace, yml: Mapping[str, Any], metadata: Metadata) -> SDESettings:
+    """The schedule from the arguments, else the option file, else the weight file, else the published models."""
+    known = metadata.sde or published_sde(metadata.architecture)
+    keys = ("max_sigma", "T", "schedule", "eps", "convention")
+    given = {key: value for key in keys if (value := getattr(options, key)) is not None}
+    given = {key: yml["sde"][key] for key in keys if key in yml.get("sde", {})} | given
+    if known is not None:
+        return replace(known, **given)
+    if "max_sigma" not in given:
+        raise ValueError(
+            f"{options.input}: IR-SDE networks were trained with different SDEs; give --max-sigma "
+            "(10; 30 for inpainting and super-resolution)"
+        )
+    return SDESettings(**{"convention": "irsde", **given})

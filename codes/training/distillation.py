@@ -86,7 +86,7 @@ def restored(
     for k, step in enumerate(plan.steps):
         learns = learn and k == plan.nfe - 1
         with torch.set_grad_enabled(learns):
-            y = network(state.x, mu, torch.full((len(mu),), step.point.t), rows)
+            y = network(state.x, mu, torch.full((len(mu),), step.point.t, dtype=mu.dtype), rows)
             # Clipping would stop the gradient where a prediction leaves the range of images.
             used = replace(plan, clamp=None) if learns else plan
             state = advance(used, k, state, y=y.to(mu.dtype), mu=mu, target=target, draw=draw)

@@ -1,6 +1,7 @@
 """Samples are a function of seed, step and index, and pairs stay pairs."""
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +65,19 @@ def test_pairs_stay_pairs_and_are_turned(tmp_path):
     still = plan_of(tmp_path, ("a",), flip=False, rotate=False, shuffle=False)
     first = next(batches(still, 0, 1))
     assert first.names == ("a/0", "a/1", "a/2", "a/0")
+
+
+def test_half_of_the_pairs_are_exchanged(tmp_path):
+    """Degraded images are the negatives of dark clean ones, so that both are easily told apart."""
+    save_image(np.full((32, 32, 3), 10, np.uint8), tmp_path / "gt.png")
+    save_image(np.full((32, 32, 3), 245, np.uint8), tmp_path / "lq.png")
+    task = TrainTask(name="t", items=(Item("x", tmp_path / "lq.png", tmp_path / "gt.png"),))
+    plan = DataPlan(tasks=(task,), times=Times((1.0,)), patch=8, batch=100, swap=True)
+    (batch,) = batches(plan, 0, 1)
+    exchanged = batch.gt.mean((1, 2, 3)) > 0.5
+    assert torch.equal(exchanged, batch.lq.mean((1, 2, 3)) < 0.5) and 30 <= int(exchanged.sum()) <= 70
+    (kept,) = batches(replace(plan, swap=False), 0, 1)
+    assert torch.equal(kept.noise, batch.noise) and bool((kept.gt.mean((1, 2, 3)) < 0.5).all())
 
 
 def test_images_are_shrunk_before_they_are_degraded(tmp_path):

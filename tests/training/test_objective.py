@@ -16,7 +16,7 @@ from codes.training.objective import Objective
 from codes.training.published import matching_loss, optimal_step_mean, reverse_step_mean
 
 from ..test_metrics import load_or_skip
-from .helpers import ALONE, CODED, first_batch, make_run
+from .helpers import ALONE, first_batch, make_run
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "training.npz"
 

@@ -105,3 +105,34 @@ def test_learning_rates(copy):
     assert [learning_rate(steps, step) for step in (0, 4, 5, 8, 9, 100)] == [1, 1, 0.5, 0.5, 0.25, 0.25]
     warm = options(train__lr_scheme="MultiStepLR", train__lr_steps=[99], train__lr_G=1.0, train__warmup_iter=4)
     assert [learning_rate(warm, step) for step in (0, 1, 3, 4)] == [0.25, 0.5, 1, 1]
+
+
+def test_constant_linear_learning_rate(copy):
+    """Constant, then a straight line to eta_min in the last decay_iter steps, a fifth of all by default."""
+
+    def options(**changes):
+        given = {"train__lr_scheme": "ConstantLinearLR", "train__lr_G": 1.0, "train__niter": 100, **changes}
+        return load_options(write_options(copy, "rates", **given), kind="train").train
+
+    given = options(train__eta_min=0.2, train__decay_iter=40)
+    assert [learning_rate(given, step) for step in (0, 30, 59, 60)] == [1, 1, 1, 1]
+    for step in (61, 80, 99, 100):
+        assert learning_rate(given, step) == pytest.approx(0.2 + 0.8 * (100 - step) / 40, rel=1e-12)
+    fifth = options(train__eta_min=0.0)
+    assert [learning_rate(fifth, step) for step in (79, 80, 90, 100)] == pytest.approx([1, 1, 0.5, 0])
+    # Before the fall a longer run has the same rates, so that it can be made longer.
+    longer = options(train__niter=200, train__decay_iter=40)
+    assert all(learning_rate(longer, step) == learning_rate(given, step) for step in range(60))
+    warm = options(train__warmup_iter=4, train__decay_iter=40)
+    assert [learning_rate(warm, step) for step in (0, 1, 3, 4)] == [0.25, 0.5, 1, 1]
+
+
+def test_lion_continues_states_without_the_options_of_timm():
+    """States of a Lion that knows only learning rate, betas and weight decay."""
+    p = torch.nn.Parameter(torch.zeros(3))
+    optimiser = lion([p], lr=0.1, betas=(0.9, 0.99), weight_decay=0.0)
+    group = {"lr": 0.5, "betas": (0.9, 0.99), "weight_decay": 0.0, "params": [0]}
+    optimiser.load_state_dict({"state": {0: {"exp_avg": torch.tensor([1.0, -1.0, 0.0])}}, "param_groups": [group]})
+    p.grad = torch.tensor([0.0, 0.0, 2.0])
+    optimiser.step()
+    assert torch.equal(p.detach(), torch.tensor([-0.5, 0.5, -0.5]))

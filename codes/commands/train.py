@@ -1,10 +1,9 @@
 """train.py: train a restoration network."""
 
 import argparse
-import logging
 from collections.abc import Sequence
 
-from ..config import load_options
+from ..config import load_stages
 from ..runtime.paths import locate
 from .arguments import add_run_options, new_parser, run
 
@@ -12,7 +11,8 @@ _ABOUT = """\
 Train a restoration network. The run is written to results/<name>/: weights in models/, states to resume from in
 training_state/, log.jsonl, and pictures of the validation in validation/.
 Started again with the same options, it resumes from its newest checkpoint and ends with the same weights as a run that
-was never stopped. Several processes share each batch:  torchrun --nproc_per_node=2 train.py -opt options/train.yml"""
+was never stopped. Stages of the option file run one after the other, in results/<name>/<stage>/; finished ones are
+skipped. Several processes share each batch:  torchrun --nproc_per_node=2 train.py -opt options/train.yml"""
 
 _EXIT = """\
 exit code: 0 trained to the last step, 1 the training failed, 2 bad options or data, 130 interrupted (and saved).
@@ -33,21 +33,11 @@ def main(argv: Sequence[str] | None = None, prog: str = "train.py") -> int:
 
 
 def _train(arguments: argparse.Namespace) -> int:
-    options = load_options(locate(arguments.opt), arguments.overrides, kind="train")
-    # The imports below take seconds: mistakes in the file are reported before.
-    from ..evaluation.folder import open_folder
-    from ..runtime.device import choose_device
-    from ..runtime.distributed import processes
-    from ..training import run as training
+    stages = load_stages(locate(arguments.opt), arguments.overrides)
+    # The import below takes seconds: mistakes in the file are reported before.
+    from ..training import stages as training
 
     if arguments.dry_run:
-        print(training.described_work(options))
+        print(training.describe(stages))
         return 0
-    training.check(options)
-    device = choose_device(options.device)
-    with processes(device) as process:
-        if process.is_main:
-            for line in options.ignored:
-                logging.info(line)
-        folder = open_folder(options, arguments.fresh, device, process)
-        return training.train(training.make_run(options, folder, device, process), process)
+    return training.run(stages, fresh=arguments.fresh)

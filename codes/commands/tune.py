@@ -14,10 +14,10 @@ _ABOUT = """\
 Find the solver, number of evaluations, grid and tau that suit a network and some images.
 
 Measures every scheme, tau and grid with at most --budget evaluations on centre crops of a few images of the option
-file's data. Prints and draws the Pareto front of quality against evaluations, and writes an option file with the cheapest setting on it that is
-not measurably worse than the best. Without clean images, quality is the distance to the result of 100 ODE steps; then
-only ODE solvers (tau 0) are compared, because solvers that add noise converge to other images. Measurements are kept:
-another budget or metric starts from them."""
+file's data. Prints and draws the Pareto front of quality against evaluations, and writes an option file with the
+cheapest setting on it that is not measurably worse than the best. Without clean images, quality is the distance to the
+result of 100 ODE steps; then only ODE solvers (tau 0) are compared, because solvers that add noise converge to other
+images. Measurements are kept: another budget or metric starts from them."""
 
 
 def build_parser(prog: str) -> argparse.ArgumentParser:

@@ -5,6 +5,7 @@ from .build import build_sde, build_solvers, check_against_checkpoint, check_con
 from .loading import difference, load_options, options_for, resolved
 from .reference import schema_markdown
 from .schema import DatasetOptions, Options, PairingRule
+from .stages import load_stages
 
 __all__ = [
     "DatasetOptions",
@@ -17,6 +18,7 @@ __all__ = [
     "check_context_dim",
     "difference",
     "load_options",
+    "load_stages",
     "options_for",
     "resolved",
     "schema_markdown",

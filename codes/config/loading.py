@@ -22,7 +22,7 @@ def load_options(path: Path, overrides: Sequence[str] = (), kind: Kind = "test")
 
     Raises OptionsError with a line for each problem, in the order of the file.
     """
-    return _checked(read(Path(path), overrides), kind)
+    return checked(read(Path(path), overrides), kind)
 
 
 def options_for(path: Path, overrides: Sequence[str] = ()) -> Options:
@@ -31,10 +31,11 @@ def options_for(path: Path, overrides: Sequence[str] = ()) -> Options:
         return load_options(path, overrides, "restore")
     source = Source(path, {"path": {"pretrain_model_G": str(path)}}, {})
     override(source, overrides)
-    return _checked(source, "restore")
+    return checked(source, "restore")
 
 
-def _checked(source: Source, kind: Kind) -> Options:
+def checked(source: Source, kind: Kind) -> Options:
+    """The options of a source; raises OptionsError for everything that is wrong with them."""
     if kind == "restore":
         source.values["datasets"] = {}
     try:
@@ -51,7 +52,7 @@ def _checked(source: Source, kind: Kind) -> Options:
     return options.remember(
         source.file,
         kind,
-        tuple(f"{dotted(source.renamed.get(keys, keys))}: ignored, {reason}" for keys, reason in silent),
+        tuple(f"{dotted(source.written(keys))}: ignored, {reason}" for keys, reason in silent),
     )
 
 

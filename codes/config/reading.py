@@ -43,9 +43,16 @@ class Source:
             keys = keys[:-1]
         return (0, *self.lines.get(keys, (0, 0)))
 
+    def written(self, keys: Keys) -> Keys:
+        """The name under which the user wrote a key."""
+        for length in range(len(keys), 0, -1):
+            if keys[:length] in self.renamed:
+                return self.renamed[keys[:length]] + keys[length:]
+        return keys
+
     def message(self, keys: Keys, text: str) -> str:
         """The line about a key, under the name that the user wrote."""
-        name = self.renamed.get(keys, keys)
+        name = self.written(keys)
         if any(keys[: len(path)] == path for path in self.overridden):
             return f"--set {dotted(name)}: {text}"
         return line(self.file, name, text)
@@ -183,18 +190,27 @@ def _override(source: Source, text: str) -> None:
         raise OptionsError(f"--set {text}: expected KEY=VALUE, for example sampler.order=2")
     written = tuple(match[1].split("."))
     value, _ = _parse(f"--set {match[1]}", match[2])
+    source.overridden += put(source, written, value, f"--set {match[1]}")
+
+
+def put(source: Source, written: Keys, value: Any, origin: str) -> list[Keys]:
+    """Set a value as if it stood in the file; `origin` is named in errors.
+
+    Returns the keys of the sections made for it and, last, of the value itself.
+    """
+    made: list[Keys] = []
     keys = MOVED.get(written, written)
     target = source.values
     for i, key in enumerate(keys[:-1]):
         if target.get(str(key)) is None:
             target[str(key)] = {}
-            source.overridden.append(keys[: i + 1])
+            made.append(keys[: i + 1])
         target = target[str(key)]
         if not isinstance(target, dict):
-            raise OptionsError(f"--set {match[1]}: {show('.'.join(written[: i + 1]))} is not a section")
+            raise OptionsError(f"{origin}: {show('.'.join(map(str, written[: i + 1])))} is not a section")
     target[str(keys[-1])] = value
     source.renamed.pop(keys, None)
     source.ignored = [(old, why) for old, why in source.ignored if MOVED[old] != keys]
     if keys != written:
         source.renamed[keys] = written
-    source.overridden.append(keys)
+    return [*made, keys]

@@ -59,6 +59,10 @@ def schema_markdown() -> str:
             continue
         title = f"`{key}.<name>`" if model_of(field.annotation) is None else f"`{key}`"
         parts.append(_table(title, _sentence(field), section.model_fields))
+        for inner, part in section.model_fields.items():
+            nested = model_of(part.annotation)
+            if nested is not None and nested is not PairingRule:
+                parts.append(_table(f"`{key}.{inner}`", _sentence(part), nested.model_fields))
         if key == "sampler":
             own = {"algorithm": Variant.model_fields["algorithm"]}
             parts.append(_table("`sampler.variants.<name>`", "Every key of `sampler`, and:", own))

@@ -109,6 +109,8 @@ def without_effect(options: Options, kind: Kind) -> Iterator[tuple[Keys, str]]:
             yield ("datasets", name, "dataroot_GT"), "mode LQ has no clean images"
         if dataset.mode != "GT" and dataset.degradation not in (None, "super-resolution"):
             yield ("datasets", name, "degradation"), "only mode GT degrades images"
+        if kind == "train" and name == "train":
+            yield from _without_effect_in_training(options, dataset)
         if dataset.dataroot is not None and dataset.task_root != dataset.dataroot:
             yield ("datasets", name, "dataroot"), "only mode MD uses it"
     used = any(set_.mode in ("GT", "MDGT") or options.enlargement_of(name) > 1 for name, set_ in sets.items())
@@ -119,6 +121,20 @@ def without_effect(options: Options, kind: Kind) -> Iterator[tuple[Keys, str]]:
         yield ("sde", "sample_T"), "sampler.num_sample_steps is given"
     if isinstance(options.distortion, tuple) and not any(set_.task_root for set_ in sets.values()):
         yield ("distortion",), "the datasets name their folders themselves"
+
+
+def _without_effect_in_training(options: Options, dataset: DatasetOptions) -> Iterator[tuple[Keys, str]]:
+    degrades = dataset.mode in ("GT", "MDGT")
+    for key in ("varied", "min_scale"):
+        if key in dataset.model_fields_set and not degrades:
+            yield ("datasets", "train", key), "only modes GT and MDGT degrade images"
+    for key in ("clean_share", "mixed_share"):
+        if key in dataset.model_fields_set and not (dataset.varied and degrades):
+            yield ("datasets", "train", key), "only varied degradations have it"
+    if dataset.use_swap and dataset.mode != "LQGT":
+        yield ("datasets", "train", "use_swap"), "only mode LQGT has pairs to exchange"
+    if options.train.recognition_weight and not (dataset.varied and degrades):
+        yield ("train", "recognition_weight"), "only datasets.train.varied knows the degradations of a sample"
 
 
 def _marked(section: BaseModel, at: Keys, kind: Kind) -> Iterator[tuple[Keys, str]]:

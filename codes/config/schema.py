@@ -6,16 +6,14 @@ takes longer than finding a typing mistake.
 """
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from annotated_types import Ge, Gt, Le, Lt, MinLen
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, StringConstraints, model_validator
+from pydantic import BeforeValidator, Field, PrivateAttr, StringConstraints, model_validator
 from pydantic_core import PydanticCustomError
 
 from ..defaults import NFE, SOLVER
 from ..names import TASKS
-from ..networks.rows import ROWS
-from ..rows import DEGRADATIONS, METRICS
 from .kinds import (
     Count,
     Expected,
@@ -31,7 +29,10 @@ from .kinds import (
     SweepOfLists,
     Unset,
 )
+from .section import Section
 from .sweep import expand
+from .train_options import LoggerOptions, TrainOptions
+from .words import Degraded, LatentNetworkName, MetricName, NetworkName, NetworkVariant, TaskName
 
 # What a file is read for. To restore images that are given otherwise, datasets do not matter.
 Kind = Literal["test", "train", "restore"]
@@ -39,20 +40,6 @@ Algorithm = Literal["mrsampler", "mrsampler-pc", "posterior", "sde", "ode", "heu
 TimeSchedule = Literal[
     "auto", "linear-lambda", "linspace", "leading", "trailing", "karras-n", "karras-t", "sinh", "optimised"
 ]
-if TYPE_CHECKING:
-    MetricName = str
-    TaskName = str
-    Degraded = str
-    NetworkName = str
-    NetworkVariant = str
-    LatentNetworkName = str
-else:
-    MetricName = Literal[tuple(METRICS)]
-    TaskName = Literal[tuple(DEGRADATIONS)]
-    Degraded = Literal[(*DEGRADATIONS, "super-resolution")]
-    NetworkName = Literal[tuple(dict.fromkeys(row.name for row in ROWS if row.role != "encoder"))]
-    NetworkVariant = Literal[tuple(dict.fromkeys(row.variant for row in ROWS if row.role != "encoder"))]
-    LatentNetworkName = Literal[tuple(dict.fromkeys(row.name for row in ROWS if row.role == "latent"))]
 # What the published files call the degradations that they make on the fly.
 _DISTORTIONS: dict[str, Degraded] = {
     "denoise": "noisy",
@@ -72,22 +59,6 @@ FolderName = Annotated[
 ]
 Text = Annotated[str, StringConstraints(min_length=1), Expected("text")]
 Setting = dict[str, Scalar | tuple[Scalar | tuple[Scalar, ...], ...]]
-
-
-class Section(BaseModel):
-    """A mapping of known keys. `key:` with nothing after it is a key that is not given."""
-
-    # Deferred: only `Options` is built, with all sections in it, when the first file is read.
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False, defer_build=True)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _drop_nulls(cls, data: Any) -> Any:
-        if data is None:
-            return {}
-        if not isinstance(data, dict):
-            return data
-        return {key: value for key, value in data.items() if value is not None or key not in cls.model_fields}
 
 
 _DEFAULT_SOLVER = ", ".join(f"`{key}: {str(value).lower()}`" for key, value in SOLVER.items())
@@ -262,47 +233,61 @@ class DatasetOptions(Section):
         "`super-resolution` in the other modes: degraded images are smaller by `degradation.scale`",
     )
     color: Literal["RGB"] = Field("RGB", description="grey images become RGB")
-    batch_size: Annotated[Positive, ForTraining()] = Field(4, description="images in a training step")
+    batch_size: Annotated[Positive, ForTraining()] = Field(
+        4, description="samples in a training step, over all processes"
+    )
     n_workers: Annotated[Count, ForTraining()] = Field(
         4,
-        description="processes that read, cut and degrade images; 0: the training process does. Without influence "
-        "on the result",
+        description="processes that read, crop and degrade training images, for each training process; 0: the training "
+        "process does it. The number does not change the result",
     )
     cache: Annotated[Count, ForTraining()] = Field(
-        1024, description="megabytes of decoded images that each of them keeps"
+        1024, description="megabytes of decoded training images that each reading process keeps in memory"
     )
     GT_size: Annotated[Positive | None, ForTraining(), Unset("`patch_size`")] = Field(
-        None, description="side of the training crops"
+        None, description="side of the training patches in pixels"
     )
     patch_size: Annotated[Positive | None, ForTraining(), Unset("`GT_size`, else 256")] = Field(
-        None, description="the same as `GT_size`"
+        None, description="side of the training patches in pixels; the same as `GT_size`"
     )
     patch_sizes: Annotated[
         tuple[Annotated[tuple[Positive, Positive], Expected("[step, side]")], ...], ForTraining()
-    ] = Field((), description="other sides from some steps on, as pairs: `[[5000, 96]]` is 96 after 5000 steps")
-    LR_size: Annotated[Positive | None, Ignored("it follows from GT_size and degradation.scale")] = Field(
-        None, description="side of the degraded crops"
+    ] = Field(
+        (),
+        description="other sides of the training patches from some steps on, as pairs: `[[5000, 96]]` is 96 pixels "
+        "after 5000 steps",
     )
-    use_flip: Annotated[bool, ForTraining()] = Field(True, description="flip crops at random")
-    use_rot: Annotated[bool, ForTraining()] = Field(True, description="turn crops upside down and transpose them")
+    LR_size: Annotated[Positive | None, Ignored("it follows from GT_size and degradation.scale")] = Field(
+        None, description="side of the degraded training patches"
+    )
+    use_flip: Annotated[bool, ForTraining()] = Field(
+        True, description="mirror training patches left-right with probability 1/2"
+    )
+    use_rot: Annotated[bool, ForTraining()] = Field(
+        True, description="mirror training patches top-bottom and along the diagonal, each with probability 1/2"
+    )
     min_scale: Annotated[Share, ForTraining()] = Field(
         1.0,
-        description="clean images to be degraded are shrunk before, by a random factor between this and 1",
+        description="clean images are shrunk by a random factor between this and 1 before they are degraded (mode GT)",
     )
     varied: Annotated[bool, ForTraining()] = Field(
         False,
-        description="make each degradation of mode GT in several ways and strengths, weak ones included, as "
-        "codes/data/varied does, and not only as test sets have it",
+        description="make each degradation of mode GT in several ways and strengths, weak ones included "
+        "(codes/data/varied), instead of only as in test sets",
     )
-    clean_share: Annotated[Share, ForTraining()] = Field(
-        0.0, description="with `varied`: share of samples that are not degraded and are to stay as they are"
+    clean_share: Annotated[Annotated[Number, Ge(0), Lt(1)], ForTraining()] = Field(
+        0.0,
+        description="with `varied`: share of samples that are not degraded, from which the network learns to keep "
+        "clean images unchanged",
     )
     mixed_share: Annotated[Share, ForTraining()] = Field(
-        0.0, description="with `varied`: share of degraded samples that suffer from noise or compression as well"
+        0.0, description="with `varied`: share of degraded samples that get noise or compression as well"
     )
-    use_shuffle: Annotated[bool, ForTraining()] = Field(True, description="shuffle the images in each epoch")
-    use_swap: Annotated[bool, Ignored("only the published training of latent networks uses it")] = Field(
-        False, description="exchange degraded and clean crops at random"
+    use_shuffle: Annotated[bool, ForTraining()] = Field(
+        True, description="take the training images in another random order in each epoch"
+    )
+    use_swap: Annotated[bool, ForTraining()] = Field(
+        False, description="mode LQGT: exchange the degraded and the clean image of a pair with probability 1/2"
     )
     optimizer: Annotated[Text | None, Ignored("the optimiser is train.optimizer")] = Field(
         None, description="misplaced in a published file"
@@ -361,7 +346,9 @@ class PathOptions(Section):
     strict_load: Annotated[bool, Ignored("weights are always loaded strictly")] = Field(
         True, description="refuse weights that do not fit the network exactly"
     )
-    resume_state: Annotated[Text | None, ForTraining()] = Field(None, description="training state to go on from")
+    resume_state: Annotated[Text | None, ForTraining()] = Field(
+        None, description="training state of another run (`training_state/N.state`) to continue from"
+    )
 
 
 class MetricsOptions(Section):
@@ -371,94 +358,6 @@ class MetricsOptions(Section):
     crop_border: Count = Field(
         0, description="pixels left out at each side by PSNR and SSIM; the published code leaves out 4"
     )
-
-
-class TrainOptions(Section):
-    niter: Positive = Field(700000, description="training steps")
-    optimizer: Literal["Adam", "AdamW", "Lion", "Muon"] = Field("AdamW", description="the optimiser")
-    lr_G: PositiveNumber = Field(2e-4, description="learning rate")
-    lr_scheme: Literal["TrueCosineAnnealingLR", "MultiStepLR", "ConstantLinearLR"] = Field(
-        "TrueCosineAnnealingLR",
-        description="how the learning rate falls; `ConstantLinearLR`: it stays until the last `decay_iter` steps and "
-        "falls evenly there, so that a run can be made longer before them",
-    )
-    eta_min: Annotated[Number, Ge(0)] = Field(
-        1e-6, description="its end, for TrueCosineAnnealingLR and ConstantLinearLR"
-    )
-    decay_iter: Annotated[Positive | None, Unset("a fifth of `niter`")] = Field(
-        None, description="steps of falling learning rate, for ConstantLinearLR"
-    )
-    lr_steps: tuple[Positive, ...] = Field((), description="where it falls, for MultiStepLR")
-    lr_gamma: Annotated[
-        Annotated[Number, Gt(0), Le(1)], Ignored("the published code always halves the learning rate")
-    ] = Field(0.5, description="by which factor")
-    beta1: Annotated[Number, Ge(0), Lt(1)] = Field(0.9, description="of the optimiser")
-    beta2: Annotated[Number, Ge(0), Lt(1)] = Field(0.99, description="of the optimiser")
-    weight_decay_G: Annotated[Number, Ge(0)] = Field(0.0, description="weight decay")
-    warmup_iter: Literal[-1] | Count = Field(-1, description="steps of rising learning rate; -1 is none")
-    loss_type: Literal["l1", "l2", "rms"] = Field(
-        "l1", description="the loss: mean absolute error, mean square, or the mean of the images' root mean squares"
-    )
-    weight: PositiveNumber = Field(1.0, description="factor of the loss")
-    is_weighted: Annotated[bool | None, Ignored("it has no effect in the published code either")] = Field(
-        None, description="weights of the loss"
-    )
-    target: Literal["published", "noise", "data", "velocity"] = Field(
-        "published",
-        description="what the network learns: `published` matches the best reverse step and makes a noise predictor; "
-        "the others match the prediction itself. Recorded in the checkpoints",
-    )
-    time_weighting: Literal["none", "noise", "data", "velocity"] = Field(
-        "none",
-        description="as an error of what an error of the prediction counts, where the target is not `published`: "
-        "another weight for each t (10 at the most); `none`: all times count the same",
-    )
-    mean_weight: Share = Field(
-        1.0,
-        description="how much the mean error of a patch counts, against 1 for the rest of its error, where the target "
-        "is not `published`; below 1 a network of many tasks learns detail sooner",
-    )
-    perceptual_weight: Annotated[Number, Ge(0)] = Field(
-        0.0,
-        description="weight of LPIPS between the clean image that the prediction amounts to and the true one, which is "
-        "added to the loss. Sharper than the mean of all that might be, which the rest of the loss leads to; and LPIPS "
-        "is then no independent judge any more",
-    )
-    recognition_weight: Annotated[Number, Ge(0)] = Field(
-        0.0,
-        description="weight of naming the degradation (cross entropy), which is added to the loss; for networks that "
-        "recognise it, such as CodedNAFNet, with `datasets.train.varied`",
-    )
-    time_distribution: Literal["uniform", "late", "lambda"] = Field(
-        "uniform",
-        description="how t is drawn from 1..T: `late`: more often the larger it is; `lambda`: evenly in the log "
-        "signal-to-noise ratio",
-    )
-    prior_share: Share = Field(
-        0.0,
-        description="share of samples at t = T that start from exactly the prior, mu + sigma_inf z. alpha is not quite "
-        "0 there, so that the mean of a training state betrays changes of the whole image (low light, haze, shadow); "
-        "a small network reads them there instead of in mu, and restores nothing when it is to sample",
-    )
-    own_share: Share = Field(
-        0.0,
-        description="share of samples, at any t, whose state holds what a sampler's might, not the clean image: a "
-        "quarter of them the degraded image, the others what the network finds from that at a later time. A network "
-        "that has seen only states made of clean images takes its own errors for the truth",
-    )
-    task_weights: Annotated[dict[TaskName, PositiveNumber], Unset("1 each")] = Field(
-        {}, description="how often tasks are drawn, relative to each other; those not named have 1"
-    )
-    clip_grad: Annotated[PositiveNumber | None, Unset("off")] = Field(None, description="largest norm of the gradient")
-    accumulate: Positive = Field(
-        1, description="parts that a batch is worked on in, one after the other, to save memory"
-    )
-    val_freq: Positive = Field(5000, description="steps between validations")
-
-
-class LoggerOptions(Section):
-    print_freq: Positive = Field(100, description="steps between lines of the log")
-    save_checkpoint_freq: Positive = Field(10000, description="steps between checkpoints")
 
 
 class Options(Section):
@@ -513,7 +412,13 @@ class Options(Section):
     metrics: MetricsOptions = Field(default_factory=MetricsOptions, description="which metrics, and how")
     train: Annotated[TrainOptions, ForTraining()] = Field(default_factory=TrainOptions, description="how to train")
     logger: Annotated[LoggerOptions, ForTraining()] = Field(
-        default_factory=LoggerOptions, description="what training writes"
+        default_factory=LoggerOptions, description="how often a training logs and saves"
+    )
+    stages: Annotated[dict[str, dict[str, Any] | None] | None, ForTraining()] = Field(
+        None,
+        description="stages of a training, run one after the other in `results/<name>/<stage>/`: for each a name and "
+        "the options that differ, in dotted keys (`sharp: {train.niter: 4000}`). Each stage begins with the averaged "
+        "weights of the one before",
     )
 
     _file: Path = PrivateAttr(Path())

@@ -1,70 +1,64 @@
-"""What the network is trained on: pairs of patches, with a time and noise for each.
+"""Training data: pairs of patches, with a time and noise for each.
 
-A sample is a function of the seed, the step and its index in the batch of all processes, and of nothing else: not of
-the number of reading processes, of training processes, nor of how often the run was stopped.
+A sample is a function of the seed, the step and its index in the batch of all processes, and of nothing else: neither
+the number of reading or training processes nor interruptions of the run change it.
 """
 
 import functools
 import math
-import multiprocessing
-import os
-import signal
-import threading
 from collections import OrderedDict
-from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass, field
-from multiprocessing.context import ForkServerContext
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import Dataset
 
 from ..data.degradations import DEGRADATIONS, Degrade, enlarged
 from ..data.images import ImageError, from_uint8, read_image, to_uint8
-from ..data.pairs import DataError, Item
+from ..data.pairs import Item
 from ..data.resizing import scaled
 from ..data.varied import tensor_pair
 
 Pixels = NDArray[np.uint8]  # (H, W, 3)
 
-# Degradations whose structure scales with the image: a larger region is degraded before the patch is cut.
+# Degradations whose structure scales with the image, so a larger region is degraded before the patch is cut.
 WIDE = tuple(name for name, row in DEGRADATIONS.items() if row.wide)
-# Blur, drops and streaks reach into the patch from this far.
+# Distance in pixels from which blur, drops and streaks reach into a patch.
 MARGIN = 64
-# The size of images that patches are to look like parts of.
+# Side of the whole images that patches should look like parts of.
 WHOLE = 256
-# JPEG's blocks: patches are cut so that they begin with one, as whole images do.
+# Side of JPEG's blocks: patches start at a block's corner, as whole images do.
 BLOCK = 8
 
-TIME_DISTRIBUTIONS = ("uniform", "late", "lambda")
 
-
-@dataclass(frozen=True)
-class Task:
+@dataclass(frozen=True, kw_only=True)
+class TrainTask:
     """Images of one kind: pairs, or clean images and how to degrade them."""
 
     name: str
     items: tuple[Item, ...]
     degradation: Callable[[], Degrade] | None = None
     enlarge: int = 1
-    varied: bool = False  # degraded in several ways, as codes/data/varied does
-    mixed_share: float = 0.0
+    varied: bool = False  # degraded in several ways and strengths (codes/data/varied)
+    mixed_share: float = 0.0  # with `varied`: how often a second degradation follows
 
 
 @dataclass(frozen=True)
 class Times:
     """How times are drawn: `weights[t - 1]` for t = 1..T.
 
-    prior_share  of samples that start from the prior
-    own_share    of samples at these times whose state holds what a sampler's might: a quarter of them the degraded
-                 image, the others what the network finds from that at a later time
+    prior_share  share of samples whose state is exactly the prior, at t = T
+    self_share   share of samples at other times whose state is self-generated, against exposure bias: a quarter hold
+                 the degraded image, the others the network's own estimate at a later time, in place of the clean image
     """
 
     weights: tuple[float, ...]
     prior_share: float = 0.0
-    own_share: float = 0.0
+    self_share: float = 0.0
 
     @functools.cached_property
     def cumulative(self) -> NDArray[np.float64]:
@@ -72,25 +66,26 @@ class Times:
         return np.asarray(total / total[-1])
 
     def draw(self, rng: np.random.Generator) -> tuple[int, bool, int]:
-        """A time, whether the state is the prior, and when the network is asked what the state holds.
+        """The time t, whether the state is the prior, and the query time (see Objective.state_content).
 
-        The last is 0 for a state that holds the clean image, and the time itself for one that holds the degraded image.
+        The query time is 0 for a state made from the clean image, t for one made from the degraded image, and later
+        than t for one made from the network's estimate at that time.
         """
         share, position = rng.uniform(size=2)
         last = len(self.weights)
         if share < self.prior_share:
             return last, True, 0
         t = min(int(np.searchsorted(self.cumulative, position, side="right")), last - 1) + 1
-        if share < self.prior_share + self.own_share:
+        if share < self.prior_share + self.self_share:
             return t, False, t + max(0, math.ceil((last - t) * rng.uniform(-1 / 3, 1)))
         return t, False, 0
 
 
-@dataclass(frozen=True)
-class Plan:
+@dataclass(frozen=True, kw_only=True)
+class DataPlan:
     """All choices about the data. `batch` counts the samples of a step over all processes."""
 
-    tasks: tuple[Task, ...]
+    tasks: tuple[TrainTask, ...]
     times: Times
     patch: int
     batch: int
@@ -100,12 +95,13 @@ class Plan:
     # Clean images are shrunk by a random factor between this and 1 before they are degraded.
     min_scale: float = 1.0
     shuffle: bool = True
-    # Several tasks share their images (clean ones, degraded in several ways), or have a folder each (mode MD).
+    swap: bool = False  # exchange the degraded and the clean image of half of the pairs
+    # Whether the tasks share their images (clean ones, degraded on the fly) or have a folder each (mode MD).
     shared_images: bool = False
     weights: tuple[float, ...] | None = None  # of the tasks; None: equal
     noise_shape: tuple[int, int, int] | None = None  # of latents; None: that of the patch
-    clip_size: int | None = None  # side of the images that DA-CLIP sees; None: there is none
-    patches: tuple[tuple[int, int], ...] = ()  # (step, patch): from this step on, in order
+    clip_size: int | None = None  # side of DA-CLIP's input images; None without DA-CLIP
+    patches: tuple[tuple[int, int], ...] = ()  # (step, side): the side from this step on, in order
     cache: int = 1 << 30  # bytes of decoded images that a reading process keeps
 
     @property
@@ -118,39 +114,36 @@ class Plan:
         return next((patch for start, patch in reversed(self.patches) if step >= start), self.patch)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Batch:
-    """Samples as tensors: degraded `lq` and clean `gt` in [0, 1], noise, and the three that `Times.draw` tells."""
+    """Samples as tensors: degraded `lq` and clean `gt` in [0, 1], noise, and what `Times.draw` returns."""
 
     lq: Tensor
     gt: Tensor
     noise: Tensor
     t: Tensor
-    prior: Tensor
-    asked: Tensor
+    from_prior: Tensor
+    query_time: Tensor
+    lots: Tensor  # (B, 2) uniform numbers, for further random choices about a sample
     names: tuple[str, ...]
-    clip: Tensor | None = None
-    kinds: Tensor | None = None  # shares of what the images suffer from, where that is known
+    clip: Tensor | None = None  # the degraded patches as DA-CLIP's input
+    kinds: Tensor | None = None  # shares of the degradations in the images, where they are known
 
     def __len__(self) -> int:
         return len(self.lq)
 
     def part(self, rows: slice) -> "Batch":
         """Some of the samples."""
-        clip = None if self.clip is None else self.clip[rows]
-        kinds = None if self.kinds is None else self.kinds[rows]
-        lq, gt, noise = self.lq[rows], self.gt[rows], self.noise[rows]
-        return Batch(lq, gt, noise, self.t[rows], self.prior[rows], self.asked[rows], self.names[rows], clip, kinds)
+        given = {field.name: getattr(self, field.name) for field in fields(self)}
+        return replace(self, **{key: value[rows] for key, value in given.items() if value is not None})
 
     def to(self, device: torch.device) -> "Batch":
-        """The same on a device; times stay, they choose from tables on the CPU."""
-        clip = None if self.clip is None else self.clip.to(device)
-        kinds = None if self.kinds is None else self.kinds.to(device)
-        lq, gt, noise = self.lq.to(device), self.gt.to(device), self.noise.to(device)
-        return Batch(lq, gt, noise, self.t, self.prior, self.asked, self.names, clip, kinds)
+        """The same on a device; times and random choices stay on the CPU, where they index tables."""
+        given = {key: getattr(self, key) for key in ("lq", "gt", "noise", "clip", "kinds")}
+        return replace(self, **{key: value.to(device) for key, value in given.items() if value is not None})
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Sample:
     """One row of a batch, or the reason why there is none."""
 
@@ -158,8 +151,9 @@ class Sample:
     gt: Tensor | None = None
     noise: Tensor | None = None
     t: int = 0
-    prior: bool = False
-    asked: int = 0
+    from_prior: bool = False
+    query_time: int = 0
+    lots: tuple[float, ...] = ()
     name: str = ""
     clip: Tensor | None = None
     kinds: Tensor | None = None
@@ -168,14 +162,14 @@ class Sample:
 
 @dataclass
 class ImageCache:
-    """Decoded images by path, the latest used ones up to a number of bytes."""
+    """Decoded images by path: the most recently used ones, up to a number of bytes."""
 
     limit: int
     size: int = 0
     images: OrderedDict[str, Pixels] = field(default_factory=OrderedDict)
 
     def read(self, path: str) -> Pixels:
-        """The pixels of a file, from memory if they are there."""
+        """The pixels of a file, from memory if possible."""
         if path in self.images:
             self.images.move_to_end(path)
             return self.images[path]
@@ -190,7 +184,7 @@ class ImageCache:
 class TrainingSet(Dataset[Sample]):
     """The samples of all steps: number n is index n mod batch of step n // batch."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: DataPlan) -> None:
         self.plan = plan
         self._cache = ImageCache(plan.cache)
         self._order: tuple[int, NDArray[np.int64]] | None = None
@@ -205,7 +199,7 @@ class TrainingSet(Dataset[Sample]):
 
     def _sample(self, number: int, step: int, index: int) -> Sample:
         plan = self.plan
-        # Streams of their own: what a degradation draws has no influence on time and noise.
+        # Separate streams: the number of draws a degradation makes must not change time and noise.
         rng, late = (np.random.default_rng((plan.seed, step, index, stream)) for stream in (0, 1))
         task, item = self._choose(number, rng)
         kinds = None
@@ -215,17 +209,28 @@ class TrainingSet(Dataset[Sample]):
             gt, lq = self._degraded(task, item, plan.patch_at(step), rng)
         else:
             gt, lq = self._pair(task, item, plan.patch_at(step), rng)
-        t, prior, asked = plan.times.draw(late)
+        t, from_prior, query_time = plan.times.draw(late)
         noise = late.standard_normal(plan.noise_shape or tuple(gt.shape), dtype=np.float32)
         clip = None
         if plan.clip_size is not None:
             from ..networks.daclip import clip_transform
 
             clip = clip_transform(lq[None], plan.clip_size)[0]
-        return Sample(lq, gt, torch.from_numpy(noise), t, prior, asked, f"{task.name}/{item.name}", clip, kinds)
+        return Sample(
+            lq=lq,
+            gt=gt,
+            noise=torch.from_numpy(noise),
+            t=t,
+            from_prior=from_prior,
+            query_time=query_time,
+            lots=tuple(late.uniform(size=2)),
+            name=f"{task.name}/{item.name}",
+            clip=clip,
+            kinds=kinds,
+        )
 
-    def _choose(self, number: int, rng: np.random.Generator) -> tuple[Task, Item]:
-        """The task and image of a sample: every image once in an epoch; mode MD: tasks in turn, then any image."""
+    def _choose(self, number: int, rng: np.random.Generator) -> tuple[TrainTask, Item]:
+        """The task and image of a sample: every image once per epoch; in mode MD tasks in turn, each with any image."""
         plan = self.plan
         epoch, position = divmod(number, plan.length)
         drawn, uniform = rng.uniform(size=2)
@@ -242,11 +247,11 @@ class TrainingSet(Dataset[Sample]):
         own = plan.shared_images or len(plan.tasks) == 1
         return task, task.items[position if own else int(uniform * len(task.items))]
 
-    def _degraded(self, task: Task, item: Item, patch: int, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
+    def _degraded(self, task: TrainTask, item: Item, patch: int, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
         """A patch of a clean image, degraded as part of something larger.
 
-        A degradation that is made for the patch alone would not look like a part of a degraded image: haze would
-        thicken within 64 pixels, and blur would have mirrored borders. Turned before, so that rain falls down.
+        A patch degraded by itself would not look like part of a degraded image: haze would thicken within 64 pixels,
+        and blur would have mirrored borders. The region is flipped before, so that rain still falls down.
         """
         assert task.degradation is not None
         if task.name not in self._degrade:
@@ -255,32 +260,34 @@ class TrainingSet(Dataset[Sample]):
         degraded = self._degrade[task.name](clean, rng)
         return self._patch(clean, patch, rng, degraded)
 
-    def _varied(self, task: Task, item: Item, patch: int, rng: np.random.Generator) -> tuple[Tensor, Tensor, Tensor]:
-        """The same with several ways to degrade, and what the patch suffers from."""
+    def _varied(
+        self, task: TrainTask, item: Item, patch: int, rng: np.random.Generator
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """`_degraded` with the generators of codes/data/varied.py; also the shares of degradations in the patch."""
         clean, degraded, kinds = tensor_pair(task.name, task.mixed_share)(self._region(task, item, patch, rng), rng)
         return (*self._patch(clean, patch, rng, degraded), kinds)
 
-    def _region(self, task: Task, item: Item, patch: int, rng: np.random.Generator) -> Tensor:
-        """What is degraded for a patch: a larger part of the image, shrunk and turned."""
+    def _region(self, task: TrainTask, item: Item, patch: int, rng: np.random.Generator) -> Tensor:
+        """The region that is degraded for a patch: a larger part of the image, shrunk and flipped."""
         assert item.gt is not None
         pixels = self._cache.read(str(item.gt))
         around = patch + MARGIN
         side = max(around, min(3 * patch, WHOLE)) if task.name in WIDE else around
         _check_size(pixels, patch, str(item.gt))
-        # Even in the logarithm; no smaller than leaves a whole patch.
+        # Log-uniform, but large enough to leave a whole patch.
         scale = max(self.plan.min_scale ** rng.uniform(), patch / min(pixels.shape[:2]))
         height, width = (min(round(side / scale), length) for length in pixels.shape[:2])
         region = _window(pixels, height, width, _corner(pixels, height, width, rng))
         return from_uint8(self._turned(scaled(region, scale), rng.uniform(size=3)))
 
     def _patch(self, clean: Tensor, patch: int, rng: np.random.Generator, degraded: Tensor) -> tuple[Tensor, Tensor]:
-        """The same part of both, where a block of JPEG begins."""
+        """The same patch of both, aligned with JPEG's blocks."""
         top, left = (int(rng.integers((length - patch) // BLOCK + 1)) * BLOCK for length in clean.shape[1:])
         rows, columns = slice(top, top + patch), slice(left, left + patch)
         return clean[:, rows, columns].contiguous(), degraded[:, rows, columns].contiguous()
 
-    def _pair(self, task: Task, item: Item, patch: int, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
-        """The same patch of a clean and a degraded image, which may be smaller (super-resolution)."""
+    def _pair(self, task: TrainTask, item: Item, patch: int, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
+        """The same patch of a clean image and its degraded one, which may be smaller (super-resolution)."""
         assert item.gt is not None and item.lq is not None
         scale = task.enlarge
         gt, lq = self._cache.read(str(item.gt)), self._cache.read(str(item.lq))
@@ -299,10 +306,11 @@ class TrainingSet(Dataset[Sample]):
         degraded = _window(lq, small, small, (top, left))
         turns = rng.uniform(size=3)
         mu = from_uint8(self._turned(degraded, turns))
-        return from_uint8(self._turned(clean, turns)), enlarged(mu, scale) if scale > 1 else mu
+        pair = from_uint8(self._turned(clean, turns)), enlarged(mu, scale) if scale > 1 else mu
+        return pair[::-1] if self.plan.swap and rng.uniform() < 0.5 else pair
 
     def _turned(self, pixels: Pixels, turns: NDArray[np.float64]) -> Pixels:
-        """Mirrored left-right (flip), top-bottom and along the diagonal (rotate), each in half of the cases."""
+        """Mirrored left-right (flip), top-bottom and along the diagonal (rotate), each with probability 1/2."""
         flip, upset, transpose = turns < 0.5
         if self.plan.flip and flip:
             pixels = pixels[:, ::-1]
@@ -320,7 +328,7 @@ def _check_size(pixels: Pixels, patch: int, name: str) -> None:
 
 
 def _corner(pixels: Pixels, height: int, width: int, rng: np.random.Generator) -> tuple[int, int]:
-    """A random place for a window; 0 where it is as large as the image or larger."""
+    """A random place for a window; 0 along a side where the window is as large as the image or larger."""
     free = (max(0, length - side) for length, side in zip(pixels.shape[:2], (height, width)))
     top, left = (int(rng.integers(space + 1)) for space in free)
     return top, left
@@ -336,62 +344,10 @@ def collate(samples: Sequence[Sample]) -> Batch | str:
     if problem is not None:
         return problem
 
-    def stacked(key: str) -> Tensor:
-        return torch.stack([getattr(sample, key) for sample in samples])
+    def column(key: str) -> list[Any]:
+        return [getattr(sample, key) for sample in samples]
 
-    return Batch(
-        stacked("lq"),
-        stacked("gt"),
-        stacked("noise"),
-        torch.tensor([sample.t for sample in samples]),
-        torch.tensor([sample.prior for sample in samples]),
-        torch.tensor([sample.asked for sample in samples]),
-        tuple(sample.name for sample in samples),
-        None if samples[0].clip is None else stacked("clip"),
-        None if samples[0].kinds is None else stacked("kinds"),
-    )
-
-
-def batches(plan: Plan, first: int, last: int, rank: int = 0, world: int = 1, workers: int = 0) -> Generator[Batch]:
-    """This process's share of the steps first..last-1, read ahead by `workers` processes; raises DataError."""
-    share = plan.batch // world
-    starts = (step * plan.batch + rank * share for step in range(first, last))
-    loader: DataLoader[Sample] = DataLoader(
-        TrainingSet(plan),
-        batch_sampler=(list(range(start, start + share)) for start in starts),
-        num_workers=workers,
-        collate_fn=collate,
-        worker_init_fn=_start_worker,
-        prefetch_factor=4 if workers else None,
-        multiprocessing_context=_processes() if workers else None,
-    )
-    for batch in loader:
-        if isinstance(batch, str):
-            raise DataError(batch)
-        yield batch
-
-
-def _processes() -> ForkServerContext:
-    """Reading processes are forked from a fresh one: a copy of this one would wait for threads that it has not got."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([__name__])
-    return context
-
-
-def _start_worker(number: int) -> None:
-    """One thread each; when to stop is the main process's business."""
-    import cv2
-
-    cv2.setNumThreads(1)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-    # Also sent to all processes at once, and by a main process that ends; an end by the signal would be an error there.
-    signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
-
-
-def _end_with_parent() -> None:
-    """Where the main process is killed nobody else tells the others: they would stay, with all their images."""
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-    parent.join()
-    os._exit(0)
+    images = {key: torch.stack(column(key)) for key in ("lq", "gt", "noise")}
+    numbers = {key: torch.tensor(column(key)) for key in ("t", "from_prior", "query_time", "lots")}
+    extras = {key: torch.stack(column(key)) for key in ("clip", "kinds") if getattr(samples[0], key) is not None}
+    return Batch(**images, **numbers, **extras, names=tuple(column("name")))

@@ -1,4 +1,4 @@
-"""What a training writes down about itself."""
+"""The log of a training: losses, speed, validation scores."""
 
 import json
 import logging
@@ -17,23 +17,23 @@ log = logging.getLogger(__name__)
 
 
 class Meter:
-    """Mean loss and images per second since the last time they were asked for."""
+    """Mean loss and images per second since the last `take`."""
 
     def __init__(self, batch: int) -> None:
         self._batch = batch
         self.restart()
 
     def restart(self) -> None:
-        """Forget what was before."""
+        """Start measuring anew."""
         self._losses: list[float] = []
         self._start = time.perf_counter()
 
     def add(self, loss: float) -> None:
-        """Count a step in."""
+        """Add the loss of a step."""
         self._losses.append(loss)
 
     def take(self) -> dict[str, float]:
-        """The numbers, and begin anew."""
+        """The numbers so far; starts measuring anew."""
         count = max(len(self._losses), 1)
         seconds = max(time.perf_counter() - self._start, 1e-9)
         result = {"loss": sum(self._losses) / count, "images/s": round(count * self._batch / seconds, 2)}
@@ -42,12 +42,12 @@ class Meter:
 
 
 class Journal:
-    """log.jsonl, TensorBoard if it is wanted and there, and a line on the screen where there is no progress bar."""
+    """log.jsonl, TensorBoard if chosen and installed, and a line per entry where there is no progress bar."""
 
     def __init__(self, folder: Path, done: int, tensorboard: bool) -> None:
         path = folder / "log.jsonl"
         if path.is_file():
-            # What a stopped run did after its last checkpoint is done again.
+            # Steps after the last checkpoint of a stopped run are made, and logged, again.
             lines = path.read_text().splitlines(keepends=True)
             write_atomically(path, "".join(line for line in lines if _step_of(line) <= done).encode())
         self._file = path.open("a")
@@ -61,7 +61,7 @@ class Journal:
                 log.info("no TensorBoard log: the package tensorboard is not installed")
 
     def add(self, done: int, values: Mapping[str, Any]) -> None:
-        """Write what was measured after a number of steps."""
+        """Write the values measured after `done` steps."""
         self._file.write(json.dumps({"step": done, **values}) + "\n")
         self._file.flush()
         flat = dict(_flat(values))

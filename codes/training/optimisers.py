@@ -1,4 +1,4 @@
-"""Optimisers, learning rates and the moving average of weights, as the published training has them."""
+"""Optimisers, learning rates and the moving average of weights, as in the published training."""
 
 import bisect
 import math
@@ -9,7 +9,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from ..config.schema import TrainOptions
+from ..config.train_options import TrainOptions
+from ..runtime.torchvision_compat import ensure_torchvision
 
 EMA_BETA = 0.995
 EMA_EVERY = 10
@@ -17,41 +18,21 @@ EMA_AFTER = 100
 EMA_POWER = 2 / 3
 
 
-class Lion(torch.optim.Optimizer):
-    """Chen et al. 2023: p <- p (1 - lr wd) - lr sign(b1 m + (1 - b1) g), then m <- b2 m + (1 - b2) g."""
-
-    def __init__(
-        self,
-        params: Iterable[Tensor],
-        lr: float = 1e-4,
-        betas: tuple[float, float] = (0.9, 0.99),
-        weight_decay: float = 0.0,
-    ) -> None:
-        super().__init__(params, {"lr": lr, "betas": betas, "weight_decay": weight_decay})
-
-    @torch.no_grad()
-    def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
-        """One step, from the gradients that are there."""
-        for group in self.param_groups:
-            beta1, beta2 = group["betas"]
-            for p in group["params"]:
-                if p.grad is None:
-                    continue
-                state = self.state[p]
-                if not state:
-                    state["exp_avg"] = torch.zeros_like(p)
-                average = state["exp_avg"]
-                p.mul_(1 - group["lr"] * group["weight_decay"])
-                p.add_(torch.lerp(p.grad, average, beta1).sign_(), alpha=-group["lr"])
-                average.lerp_(p.grad, 1 - beta2)
-
-
 class Muon(torch.optim.Optimizer):
-    """Jordan et al. 2024 for weights that are matrices, AdamW for the others.
+    """Muon (Jordan et al. 2024) for weights that are matrices, AdamW for the others.
 
-    The step of a matrix is its gradient's average (Nesterov) with all singular values brought to about 1, so that no
-    direction is learned late only because its gradients are small. Scaled by 0.2 sqrt(larger side), an entry moves as
-    far as with AdamW (Liu et al. 2025): learning rates carry over.
+    The step of a matrix is its gradient's Nesterov average with all singular values brought to about 1, so that
+    directions with small gradients are not learned late. Scaled by 0.2 sqrt(larger side), an entry moves as far as with
+    AdamW (Liu et al. 2025): learning rates carry over.
+
+    Compared with timm 1.0.31 and torch 2.13 on the 8.7 million weights of options/train.yml, from the same weights on
+    the same synthetic batches, 40 steps (timm with two processes: 12), one thread per process. CPU time of a step:
+    562 ms here, 518 ms with timm.optim.Muon; with two processes 332 ms here, where they share the orthogonalisation,
+    and 538 ms with timm, where each does all of it. In float32 instead of bfloat16 it is 1050 ms and 615 ms, with the
+    same losses. Mean loss of the last ten steps: 0.195 here, 0.187 with timm, which trains the other weights with
+    NAdamW (whether that is the cause was not measured), and 0.174 with torch.optim.Muon, which takes no convolutions,
+    so that AdamW trains nearly all of these weights. 40 steps say nothing about a long training. This one stays for its
+    speed with several processes, and because the others cannot read its training states.
     """
 
     def __init__(
@@ -63,14 +44,14 @@ class Muon(torch.optim.Optimizer):
         momentum: float = 0.95,
         dtype: torch.dtype | None = None,
     ) -> None:
-        """dtype: of the arithmetic that finds directions, which need not be exact; None: that of the weights."""
+        """dtype: precision of the orthogonalisation, which need not be exact; None: that of the weights."""
         self.dtype = dtype
         settings = {"lr": lr, "betas": betas, "weight_decay": weight_decay, "momentum": momentum}
         super().__init__(params, settings)
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
-        """One step, from the gradients that are there."""
+        """Update all weights that have gradients."""
         for group in self.param_groups:
             given = [p for p in group["params"] if p.grad is not None]
             for p in given:
@@ -105,14 +86,14 @@ class Muon(torch.optim.Optimizer):
 
 
 def is_matrix(p: Tensor) -> bool:
-    """Whether a weight maps many channels to many: not biases, norms, scales, filters of single channels."""
+    """Whether a weight maps many channels to many, unlike biases, norms, scales and depthwise filters."""
     return p.ndim >= 2 and min(len(p), p[0].numel()) >= 16
 
 
 def orthogonal(matrix: Tensor, steps: int = 5) -> Tensor:
-    """U V^T of the singular value decomposition U S V^T, roughly: singular values come out between 0.7 and 1.2.
+    """U V^T of the singular value decomposition U S V^T, approximately: singular values end between 0.7 and 1.2.
 
-    An odd polynomial, applied again and again, draws them there (Newton-Schulz; coefficients of Jordan et al.).
+    An odd polynomial of the matrix is iterated (Newton-Schulz; coefficients of Jordan et al.).
     """
     x = matrix.T if len(matrix) > matrix.shape[1] else matrix
     x = x / (x.norm() + 1e-7)
@@ -124,7 +105,7 @@ def orthogonal(matrix: Tensor, steps: int = 5) -> Tensor:
 
 
 def _orthogonal(matrices: list[Tensor]) -> list[Tensor]:
-    """`orthogonal` of each; processes share the work, which all would do alike."""
+    """`orthogonal` of each matrix; processes divide the matrices among themselves."""
     if not dist.is_initialized() or dist.get_world_size() == 1:
         return [orthogonal(matrix) for matrix in matrices]
     rank, world = dist.get_rank(), dist.get_world_size()
@@ -137,16 +118,26 @@ def _orthogonal(matrices: list[Tensor]) -> list[Tensor]:
     return [piece.view_as(part) for piece, part in zip(pieces, parts, strict=True)]
 
 
+def lion(
+    parameters: Iterable[Tensor], lr: float, betas: tuple[float, float], weight_decay: float
+) -> torch.optim.Optimizer:
+    """Lion (Chen et al. 2023), of timm."""
+    ensure_torchvision()  # timm imports torchvision
+    from timm.optim.lion import Lion
+
+    return Lion(parameters, lr, betas, weight_decay)
+
+
 def make_optimiser(
     train: TrainOptions, parameters: Iterable[nn.Parameter], dtype: torch.dtype | None = None
 ) -> torch.optim.Optimizer:
-    """The optimiser of an option file; the fused kind of Adam, which is one pass over memory.
+    """The optimiser of an option file; Adam and AdamW fused, in one pass over memory.
 
-    dtype: that the network computes in, None for that of its weights.
+    dtype: precision of Muon's orthogonalisation; None: that of the weights.
     """
     betas = (train.beta1, train.beta2)
     if train.optimizer == "Lion":
-        return Lion(parameters, train.lr_G, betas, train.weight_decay_G)
+        return lion(parameters, train.lr_G, betas, train.weight_decay_G)
     if train.optimizer == "Muon":
         return Muon(parameters, train.lr_G, betas, train.weight_decay_G, dtype=dtype)
     kind = torch.optim.Adam if train.optimizer == "Adam" else torch.optim.AdamW
@@ -167,7 +158,7 @@ def learning_rate(train: TrainOptions, step: int) -> float:
 
 
 def ema_decay(n: int) -> float | None:
-    """How much of the average the n-th update (from 0) keeps; 0 is a copy of the weights, None no update."""
+    """The share of the average that the n-th update (from 0) keeps; 0 copies the weights, None is no update."""
     if n % EMA_EVERY:
         return None
     if n <= EMA_AFTER + EMA_EVERY:

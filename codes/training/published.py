@@ -50,14 +50,14 @@ def optimal_step_std(sde: MeanRevertingSDE, t: Tensor, like: Tensor) -> Tensor:
 
 
 Loss = Literal["l1", "l2", "rms"]
-_ROUNDING = 1e-3  # below a quarter of an 8-bit level, the root's slope is not to grow any more
+_ROUNDING = 1e-3  # a quarter of an 8-bit level: below it the slope of the root stops growing
 
 
 def matching_loss(predicted: Tensor, target: Tensor, kind: Loss = "l1", weights: Tensor | None = None) -> Tensor:
     """Mean of |predicted - target|, of its square, or of the root mean square of each image.
 
-    The median that l1 leads to leaves everything as it is where most pixels are undamaged; l2 leads to the mean, but
-    images with large errors outweigh the others. The root of each image's mean square has neither fault.
+    l1 is minimal at the median, which changes nothing where most pixels are undamaged; l2 at the mean, but images with
+    large errors outweigh the others. The root of each image's mean square has neither fault.
     `weights` (B,) are factors of the images' losses.
     """
     check_choice("loss", kind, get_args(Loss))

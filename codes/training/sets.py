@@ -1,4 +1,4 @@
-"""From the options of `datasets.train` to the plan of the data."""
+"""Training data: from the options of `datasets.train` to a DataPlan."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -13,12 +13,12 @@ from ..networks.daclip import DaCLIP
 from ..networks.latent import LatentUNet
 from ..runtime.paths import locate
 from ..sde import MeanRevertingSDE
-from .data import Plan, Task, Times
+from .data import DataPlan, Times, TrainTask
 from .objective import time_weights
 
 
-def training_plan(options: Options) -> Plan:
-    """What there is to train on. Times, and sizes that depend on the networks, are filled in by `fitted`."""
+def training_plan(options: Options) -> DataPlan:
+    """The training data. Times, and sizes that depend on the networks, are filled in by `fitted`."""
     dataset, train = options.datasets["train"], options.train
     if options.model == "latent":
         text = "latent (training the network between images and latents) is not supported; its weights can be given"
@@ -33,16 +33,17 @@ def training_plan(options: Options) -> Plan:
             text = f"the training set has no such task, only {', '.join(names)}"
             raise error_at(options.file, ("train", "task_weights", name), text)
     weights = _weights(names, {str(name): weight for name, weight in train.task_weights.items()}, dataset.clean_share)
-    return Plan(
-        tasks,
-        Times((1.0,), train.prior_share, train.own_share),
-        dataset.GT_size or dataset.patch_size or 256,
-        dataset.batch_size,
-        options.seed,
-        dataset.use_flip,
-        dataset.use_rot,
-        dataset.min_scale,
-        dataset.use_shuffle,
+    return DataPlan(
+        tasks=tasks,
+        times=Times((1.0,), train.prior_share, train.own_share),
+        patch=dataset.GT_size or dataset.patch_size or 256,
+        batch=dataset.batch_size,
+        seed=options.seed,
+        flip=dataset.use_flip,
+        rotate=dataset.use_rot,
+        min_scale=dataset.min_scale,
+        shuffle=dataset.use_shuffle,
+        swap=dataset.use_swap and dataset.mode == "LQGT",
         shared_images=dataset.mode in ("GT", "MDGT"),
         weights=weights,
         patches=tuple(sorted(dataset.patch_sizes)),
@@ -51,14 +52,14 @@ def training_plan(options: Options) -> Plan:
 
 
 def _weights(names: list[str], given: Mapping[str, float], clean_share: float) -> tuple[float, ...] | None:
-    """How often tasks are drawn; None: all alike."""
+    """How often tasks are drawn, relative to each other; None: all equally."""
     if NONE in names:
         degraded = sum(given.get(name, 1.0) for name in names if name != NONE)
         given = {**given, NONE: degraded * clean_share / (1 - clean_share)}
     return tuple(given.get(name, 1.0) for name in names) if given else None
 
 
-def _tasks(options: Options) -> tuple[Task, ...]:
+def _tasks(options: Options) -> tuple[TrainTask, ...]:
     dataset = options.datasets["train"]
     rule: str | Pattern = (
         Pattern(dataset.pairing.lq, dataset.pairing.gt) if isinstance(dataset.pairing, PairingRule) else dataset.pairing
@@ -75,21 +76,26 @@ def _tasks(options: Options) -> tuple[Task, ...]:
         kinds = options.degradations_of("train") or TASKS
         if dataset.varied:
             names = (*kinds, NONE) if dataset.clean_share else kinds
-            return tuple(Task(name, items, varied=True, mixed_share=dataset.mixed_share) for name in names)
-        return tuple(Task(kind, items, degradation(options, "train", kind)) for kind in kinds)
+            mixed = dataset.mixed_share
+            return tuple(TrainTask(name=name, items=items, varied=True, mixed_share=mixed) for name in names)
+        return tuple(
+            TrainTask(name=kind, items=items, degradation=degradation(options, "train", kind)) for kind in kinds
+        )
     if dataset.task_root is not None:
         wanted = None if dataset.tasks is None and options.distortion is None else options.tasks_of("train")
         folders = find_tasks(locate(dataset.task_root), wanted)
-        return tuple(Task(name, tuple(pair(lq, gt, rule)[0][:most])) for name, (lq, gt) in folders.items())
+        return tuple(
+            TrainTask(name=name, items=tuple(pair(lq, gt, rule)[0][:most])) for name, (lq, gt) in folders.items()
+        )
     pairs, _ = pair(locate(dataset.dataroot_LQ or ""), locate(dataset.dataroot_GT or ""), rule)
     name = dataset.name or "train"
-    return (Task(name, tuple(pairs[:most]), enlarge=options.enlargement_of("train")),)
+    return (TrainTask(name=name, items=tuple(pairs[:most]), enlarge=options.enlargement_of("train")),)
 
 
 def fitted(
-    plan: Plan, options: Options, sde: MeanRevertingSDE, daclip: DaCLIP | None, latent: LatentUNet | None
-) -> Plan:
-    """The plan with the times of a schedule and the sizes that networks want."""
+    plan: DataPlan, options: Options, sde: MeanRevertingSDE, daclip: DaCLIP | None, latent: LatentUNet | None
+) -> DataPlan:
+    """The plan with the times of a schedule and the sizes that the networks need."""
     times = replace(plan.times, weights=time_weights(sde, options.train.time_distribution))
     shape = None
     if latent is not None:

@@ -1,4 +1,4 @@
-"""Validation: restore fixed images with the averaged weights, and tell how good they are."""
+"""Validation: restore fixed images with the averaged weights and score them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,13 +23,13 @@ from ..solvers import Plan
 Image = NDArray[np.uint8]
 Scores = dict[str, dict[str, float]]  # by 'task/solver'
 
-# Not a solver: the data prediction at t = T from the prior, which is all that sampling has to begin with.
+# Not a solver: the data prediction at t = T from the prior, with which every sampling begins.
 START = "t=T"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Validation:
-    """What is restored, and how."""
+    """Validation images, solvers and metrics."""
 
     tasks: tuple[Task, ...]
     plans: tuple[tuple[str, Plan], ...]
@@ -38,7 +38,7 @@ class Validation:
     sheet_images: int = 1
 
     def __call__(self, restorer: Restorer, sheet: Path | None = None) -> Scores:
-        """Mean scores of each task and of all ('all/...'): of the input, of the start, of each solver."""
+        """Mean scores of each task and of all ('all/...'): of the input, of the first prediction, of each solver."""
         values: dict[str, dict[str, list[float]]] = {}
         headings = ["degraded", START, *(label for label, _ in self.plans), "clean"]
         rows: list[list[Image | None]] = []
@@ -82,12 +82,12 @@ class Validation:
 
 @torch.inference_mode()
 def predicted_at_start(restorer: Restorer, lq: Tensor, generator: torch.Generator) -> Tensor:
-    """The clean image as the network sees it at t = T in the state that sampling starts from."""
+    """The clean image predicted at t = T from the state that sampling starts from."""
     sde = restorer.sde
     mu, skips = (lq, None) if restorer.latent is None else restorer.latent.encode(lq)
     x = sde.prior(mu, torch.randn(mu.shape, generator=generator).to(mu))
     y = restorer.predictor(lq)(x, mu, float(sde.T))
-    # A noise prediction tells nothing where alpha is 0; its users take the alpha of t = T.
+    # A noise prediction says nothing about the image where alpha is 0; samplers use the alpha of t = T.
     start = sde.point(sde.T) if restorer.fit_target == "noise" else Point(sde.T, 0.0, sde.sigma_inf, -float("inf"))
     data = convert(y, x, mu, start, source=restorer.fit_target, target="data", sigma_inf=sde.sigma_inf)
     if restorer.latent is not None and skips is not None:

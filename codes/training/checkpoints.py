@@ -1,6 +1,6 @@
-"""Checkpoints: weights for use in models/, and in training_state/ what a run needs to go on as if never stopped.
+"""Checkpoints: weights for use in models/, and in training_state/ the states from which a run resumes exactly.
 
-Every file is written under another name and renamed when it is complete, the state last. A run goes on from the newest
+Every file is written under another name and renamed when it is complete, the state last. A run resumes from the newest
 state, which holds the weights too; the one before it is kept in case the newest cannot be read.
 """
 
@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..config.stages import ema_path
 from ..networks.checkpoints import Metadata, expected_state, save_checkpoint
 from ..runtime.files import write_whole
 
@@ -27,8 +28,10 @@ class StateError(Exception):
     """A training state that cannot be used; the message names the file and the reason."""
 
 
-def save(folder: Path, step: int, network: nn.Module, ema: nn.Module, rest: Mapping[str, Any], meta: Metadata) -> Path:
-    """Write the checkpoint after `step` steps; `rest` is what the state has besides the weights."""
+def save(
+    folder: Path, step: int, *, network: nn.Module, ema: nn.Module, rest: Mapping[str, Any], metadata: Metadata
+) -> Path:
+    """Write the checkpoint after `step` steps; `rest` is the part of the state besides the weights."""
     online, average = _plain(expected_state(network)), _plain(expected_state(ema))
     bad = next((key for key, value in online.items() if not torch.isfinite(value).all()), None)
     if bad is not None:
@@ -37,7 +40,7 @@ def save(folder: Path, step: int, network: nn.Module, ema: nn.Module, rest: Mapp
     write_whole(models / f"{step}_G.pth", lambda path: torch.save(online, path))
     # The published name, misspelt.
     write_whole(models / "lastest_EMA.pth", lambda path: torch.save(average, path))
-    save_checkpoint(models / f"{step}_EMA.safetensors", average, replace(meta, weights="ema"), overwrite=True)
+    save_checkpoint(ema_path(folder, step), average, replace(metadata, weights="ema"), overwrite=True)
     state = {"format": FORMAT, "iter": step, "network": online, "ema": average, **rest}
     path = folder / "training_state" / f"{step}.state"
     write_whole(path, lambda partial: torch.save(state, partial))
@@ -53,7 +56,7 @@ def states(folder: Path) -> list[Path]:
 
 
 def newest(folder: Path) -> dict[str, Any] | None:
-    """The newest state of a run that can be read; None where there is none."""
+    """The newest readable state of a run; None for a run without states."""
     found = states(folder)
     for path in found:
         try:
@@ -75,7 +78,7 @@ def read(path: Path) -> dict[str, Any]:
         raise StateError(f"{path}: not a readable training state ({str(error).splitlines()[0]})") from None
     if not isinstance(state, dict) or state.get("format") != FORMAT:
         raise StateError(
-            f"{path}: not a training state of this program; to go on from the weights of another, name them in "
+            f"{path}: not a training state of this program; to begin with weights of another program, name them in "
             "path.pretrain_model_G"
         )
     return state

@@ -74,7 +74,7 @@ class PackedWeights:
 
     The preference depends on the size: for deep 1x1 convolutions it differs between 16x16 and 32x32 pixels. Weights in
     another layout give the same result, but are rearranged in every call, four times slower than plain ones. So every
-    size is asked for once, and sizes that prefer the same layout share one tensor.
+    size is packed once, and sizes that prefer the same layout share one tensor.
     """
 
     def __init__(self, version: tuple[int, int]) -> None:

@@ -18,13 +18,13 @@ def choose_device(name: str) -> torch.device:
         raise OptionsError(f"device: expected one of auto, cpu, cuda, cuda:N, got {name!r}")
     if name.startswith("cuda"):
         if not torch.cuda.is_available():
-            raise OptionsError(f"device: {name} was asked for, but this torch sees no GPU; use cpu or auto")
+            raise OptionsError(f"device: {name} needs a GPU, and torch finds none; use cpu or auto")
         local = os.environ.get("LOCAL_RANK")
         if name == "cuda" and local is not None:
             name = f"cuda:{int(local) % torch.cuda.device_count()}"
         index = torch.device(name).index or 0
         if index >= torch.cuda.device_count():
-            raise OptionsError(f"device: {name} was asked for, but there are only {torch.cuda.device_count()} GPUs")
+            raise OptionsError(f"device: there is no {name}, torch finds {torch.cuda.device_count()} GPUs")
     return torch.device(name)
 
 

@@ -14,6 +14,7 @@ from pydantic_core import PydanticCustomError
 
 from ..defaults import NFE, SOLVER
 from ..names import TASKS
+from ..rows import DEGRADATIONS
 from .kinds import (
     Count,
     Expected,

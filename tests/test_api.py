@@ -224,7 +224,9 @@ class ExactGaussian:
     alphas_cumprod = np.cumprod(1 - np.linspace(1e-4, 0.02, 1000))
 
     def vp_network(self, x, position):
-        alpha = float(np.exp(np.interp(position, np.arange(1000), 0.5 * np.log(self.alphas_cumprod))))
+        assert position.shape == (len(x),)
+        alpha = torch.from_numpy(np.exp(np.interp(position, np.arange(1000), 0.5 * np.log(self.alphas_cumprod))))
+        alpha = alpha.to(x).view(-1, 1, 1, 1)
         sigma = (1 - alpha**2) ** 0.5
         return sigma * (x - alpha * MEAN) / (alpha**2 * VARIANCE + sigma**2)
 

@@ -6,15 +6,16 @@ import numpy as np
 import pytest
 import torch
 
+from codes.names import scalar_time
 from codes.sde import MeanRevertingSDE
-from codes.solvers import SOLVERS, NonFiniteError, Solver, make_plan, sample
-from codes.solvers.grids import GRIDS
+from codes.solvers import GRIDS, SOLVERS, NonFiniteError, Solver, make_plan, sample
 
 SDE = MeanRevertingSDE()
 IRSDE = MeanRevertingSDE(convention="irsde")
 SCHEDULES = [SDE, IRSDE, MeanRevertingSDE(10, 100, "linear"), MeanRevertingSDE(70, 1000, "cosine")]
 
 
+@scalar_time
 def network(x, mu, t):
     """Something smooth in all its arguments."""
     return torch.tanh(2 * (x - mu)) + 0.2 * math.sin(t / 30) * mu
@@ -38,6 +39,7 @@ def test_fact_24_network_calls_equal_nfe(algorithm, sde):
     for nfe in range(fewest(algorithm), 21):
         calls = []
 
+        @scalar_time
         def counted(x, mu, t, calls=calls):
             calls.append(t)
             return network(x, mu, t)
@@ -116,6 +118,7 @@ def test_fact_26_float32_state_follows_float64():
         solver = Solver("mrsampler", nfe, solver_type="ode")
         start = mu + SDE.sigma_inf * torch.randn(mu.shape, dtype=torch.float64, generator=torch.Generator())
 
+        @scalar_time
         def bounded(x, mu, t):
             # A network whose data prediction is bounded, as a trained one's is: the noise that leads to 0.3..0.7.
             point = SDE.point(t)
@@ -172,6 +175,7 @@ def test_corrector_repeats_the_step_with_the_same_noise():
     """With a constant data prediction corrected and uncorrected runs are one and the same."""
     mu = images(dtype=torch.float64)
 
+    @scalar_time
     def constant(x, mu, t):
         return mu * 0.5
 
@@ -191,6 +195,7 @@ def test_every_fit_target_gives_the_same_images(fit_target):
     """One network, told in four ways."""
     from codes.prediction import convert
 
+    @scalar_time
     def told(x, mu, t):
         point = SDE.point(t)
         return convert(network(x, mu, t), x, mu, point, source="noise", target=fit_target, sigma_inf=SDE.sigma_inf)
@@ -208,6 +213,7 @@ def test_every_fit_target_gives_the_same_images(fit_target):
 def test_half_precision_network_keeps_a_float32_state():
     seen = []
 
+    @scalar_time
     def half(x, mu, t):
         seen.append((x.dtype, mu.dtype))
         return network(x.float(), mu.float(), t).to(torch.float16)
@@ -247,6 +253,7 @@ def test_steps_change_none_of_their_inputs():
 def test_nan_stops_and_names_step_time_and_image():
     calls = []
 
+    @scalar_time
     def breaks(x, mu, t):
         calls.append(t)
         y = network(x, mu, t)

@@ -13,8 +13,9 @@ pytest.importorskip("diffusers", reason="the extra 'diffusers' is not installed"
 
 from codes import SOLVERS, MeanRevertingSDE, Solver, load_restorer, sample
 from codes.data.images import to_uint8
+from codes.names import scalar_time
 from codes.scheduler import MeanRevertingPipeline, MRSamplerScheduler, RestorationNetwork
-from codes.solvers.options import TIME_SCHEDULES
+from codes.solvers import GRIDS
 
 from .evaluation import write_weights
 
@@ -39,6 +40,7 @@ CHOICES = {
 NFE = 8
 
 
+@scalar_time
 def network(x, mu, t):
     """Something that depends on everything, and on the last bit of the time."""
     return torch.tanh(2 * x - mu + 0.01 * t) * 0.7
@@ -151,7 +153,7 @@ def test_begin_index_and_end_of_the_run():
 
 
 def test_every_grid_can_be_configured():
-    for name in TIME_SCHEDULES:
+    for name in GRIDS:
         scheduler = MRSamplerScheduler(algorithm="mrsampler-pc", time_schedule=name)
         scheduler.set_timesteps(4)
         assert torch.equal(

@@ -19,6 +19,7 @@ from codes.evaluation.records import Record, read_records
 from codes.evaluation.run import Restored, Task
 from codes.exact import Mixture
 from codes.runtime.distributed import Process
+from codes.names import scalar_time
 from codes.sde import MeanRevertingSDE
 from codes.solvers import Solver, make_plan, sample
 from codes.study import report as study
@@ -75,7 +76,7 @@ def test_labels_can_be_read_back():
 def test_the_papers_setting_is_the_papers():
     ours = make_plan(MeanRevertingSDE(), Solver(**PAPER.options()))
     assert ours == make_plan(
-        MeanRevertingSDE(), Solver("mrsampler", 10, "sde", "data", 2, time_schedule="linear-lambda")
+        MeanRevertingSDE(), Solver("mrsampler", 10, solver_type="sde", order=2, time_schedule="linear-lambda")
     )
 
 
@@ -141,6 +142,7 @@ MIXTURE = Mixture("pixels", np.array([0.6, 0.4]), np.array([[0.15] * 3, [-0.2] *
 def exact_restorer(lq, plan, generators, callback=None):
     """Restores every pixel with the exact network of a mixture; images like any other network's."""
 
+    @scalar_time
     def network(x, mu, t):
         rows = [image.permute(0, 2, 3, 1).reshape(-1, 3) for image in (x, mu)]
         out = MIXTURE.noise_network()(*rows, t)

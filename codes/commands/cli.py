@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from ..config import Options, OptionsError, build_solvers, load_options, options_for, resolved
+from ..config import Options, OptionsError, build_sde, build_solvers, load_options, options_for, resolved
 from ..defaults import NFE
 from ..runtime.paths import locate
 
@@ -88,7 +88,7 @@ def _test(arguments: argparse.Namespace) -> int:
 
     tasks = session.find_data(options)
     session.check_weights(options)
-    build_solvers(options)  # for its errors; once more when the checkpoint has told its schedule
+    build_solvers(options, build_sde(options))  # refuse bad options before anything is loaded
     if arguments.dry_run:
         print(_work(options, [(task.name, len(task.items), len(task.problems)) for task in tasks]))
         return 0

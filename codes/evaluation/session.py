@@ -42,7 +42,6 @@ from ..runtime.environment import write_environment
 from ..runtime.files import write_atomically
 from ..runtime.paths import locate
 from ..sde import MeanRevertingSDE
-from ..solvers import make_plan
 from .run import Job, Task
 
 log = logging.getLogger(__name__)
@@ -213,7 +212,7 @@ def described(metadata: Metadata) -> dict[str, Any]:
 
 def _fit_target(options: Options, metadata: Metadata) -> str:
     """What the network predicts: the file's word, the checkpoint's, else noise as all published checkpoints do."""
-    given = {solver.fit_target for _, solver in build_solvers(options, described(metadata))} - {None}
+    given = {arguments.get("fit_target") for _, arguments in options.solvers()} - {None}
     if len(given) > 1:
         raise error_at(options.file, ("sampler", "fit_target"), f"one network predicts one thing, not {given}")
     return str(next(iter(given), None) or metadata.fit_target or "noise")
@@ -287,8 +286,7 @@ def _numbered(folder: Path) -> Path:
 
 def make_job(options: Options, tasks: Sequence[Task], restorer: ImageRestorer, folder: Path) -> Job:
     """The work: every task with every solver."""
-    metadata = {"sde": asdict(sde_settings(restorer.sde))}
-    plans = tuple((label, make_plan(restorer.sde, solver)) for label, solver in build_solvers(options, metadata))
+    plans = tuple((label, plan) for label, _, plan in build_solvers(options, restorer.sde))
     batch = 4 if restorer.device.type == "cuda" else 1
     size = batch if options.batch_size == "auto" else int(options.batch_size)
     return Job(folder, tuple(tasks), plans, options.seed, size)

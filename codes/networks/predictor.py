@@ -10,14 +10,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..names import check_choice
+from ..names import check_choice, scalar_time
 from .coded import CodedNAFNet
 from .layers import Context, Embedding
 from .nafnet import NAFNet
 from .unet import UNet
 
 PRECISIONS = ("fp32", "bf16", "fp16", "auto")
-Predict = Callable[[Tensor, Tensor, float], Tensor]
+Predict = Callable[[Tensor, Tensor, float | Tensor], Tensor]
 
 
 def predictor(
@@ -59,10 +59,11 @@ def predictor(
     embeddings: dict[float, Embedding] = {}
     evaluate = torch.compile(network.evaluate) if compile else network.evaluate
 
+    @scalar_time
     @torch.no_grad()
-    def predict(x: Tensor, mu: Tensor, t: float) -> Tensor:
+    def predict(x: Tensor, mu: Tensor, t: float | Tensor) -> Tensor:
         nonlocal context, judged
-        t = float(t)
+        t = one_time(t)
         if recognising and degraded is None and judged is not mu:
             context, judged = context_of(mu), mu
             embeddings.clear()
@@ -73,6 +74,13 @@ def predictor(
         return prediction.to(torch.promote_types(x.dtype, torch.float32))
 
     return predict
+
+
+def one_time(t: float | Tensor) -> float:
+    """The time of a batch, given as a number or as a tensor that repeats it for each image."""
+    if isinstance(t, Tensor) and t.numel() > 1 and not (t == t.flatten()[0]).all():
+        raise ValueError(f"t must be the same for all images of a batch, got {t.tolist()}")
+    return float(t.flatten()[0]) if isinstance(t, Tensor) else float(t)
 
 
 def arithmetic(dtype: torch.dtype | None, device: torch.device) -> AbstractContextManager[Any]:

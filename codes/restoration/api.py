@@ -14,9 +14,9 @@ An image is a torch tensor (3, H, W), float32, RGB in [0, 1]: `read_image` gives
 from __future__ import annotations  # `help` shows the short names of types
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, TypedDict, Unpack, cast, overload
+from typing import Any, Literal, TypedDict, Unpack, overload
 
 import numpy as np
 import torch
@@ -30,7 +30,6 @@ from ..evaluation import session
 from ..runtime.device import choose_device
 from ..runtime.paths import locate
 from ..solvers import SOLVERS, Plan, Solver, StepInfo, make_plan
-from ..solvers.options import Algorithm
 from .restorer import ImageRestorer
 
 __all__ = ["PhotoRestorer", "Restoration", "load_restorer", "read_image", "save_image", "to_uint8"]
@@ -194,7 +193,7 @@ class PhotoRestorer:
             chosen = algorithm
         else:
             fitting = [solver for solver in self.solvers if algorithm in (None, solver.algorithm)]
-            plain = Solver(cast(Algorithm, algorithm)) if algorithm else Solver(**defaults.SOLVER)
+            plain = Solver(algorithm) if algorithm else Solver(**defaults.SOLVER)
             usual = defaults.SOLVER["algorithm"]
             chosen = min(fitting or [plain], key=lambda solver: (solver.algorithm != usual, solver.nfe != defaults.NFE))
         return chosen if nfe is None else replace(chosen, num_sample_steps=nfe)
@@ -248,8 +247,7 @@ def load_restorer(path: str | Path, device: str = "auto", overrides: Sequence[st
 def restorer_of(options: Options, device: str = "auto") -> PhotoRestorer:
     """The restorer of options that have been read."""
     core = session.load_restorer(options, choose_device(options.device if device == "auto" else device))
-    solvers = build_solvers(options, {"sde": asdict(session.sde_settings(core.sde))})
-    return PhotoRestorer(core, tuple(solver for _, solver in solvers))
+    return PhotoRestorer(core, tuple(solver for _, solver, _ in build_solvers(options, core.sde)))
 
 
 def as_image(image: Image) -> Tensor:

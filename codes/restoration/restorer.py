@@ -16,7 +16,8 @@ from ..networks.unet import UNet
 from ..runtime.device import memory_budget
 from ..sde import MeanRevertingSDE
 from ..solvers import Plan, StepInfo, sample
-from .tiling import Network, tiled
+from ..solvers.sampling import Network
+from .tiling import tiled
 
 if TYPE_CHECKING:
     from ..networks.daclip import DaCLIP
@@ -105,6 +106,7 @@ class ImageRestorer:
                 generator=generators,
                 callback=callback,
                 return_trajectory=return_trajectory,
+                mu_range=None,  # latents have none, and noise added on the fly is not clipped
             )
             images, states = output.sample, output.states
             if self.latent is not None:

@@ -14,6 +14,7 @@ from functools import cached_property
 from torch import Tensor
 
 from ..sde import MeanRevertingSDE, Point, linear_combination
+from .options import Threshold
 
 
 @dataclass(frozen=True)
@@ -59,20 +60,8 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Threshold:
-    """Dynamic thresholding of the data prediction: the `ratio` quantile of its size, at most `maximum`.
-
-    The rule is made for images in [-1, 1]. `published` applies it as the published code does, to images in [0, 1].
-    """
-
-    ratio: float
-    maximum: float
-    published: bool = False
-
-
-@dataclass(frozen=True)
 class Plan:
-    """Steps in the order they are made, with what the loop must know beside them."""
+    """Steps in the order they are made, and what the loop needs besides."""
 
     sde: MeanRevertingSDE
     steps: tuple[Step, ...]

@@ -8,7 +8,7 @@ import time
 import warnings
 from collections.abc import Callable
 from contextlib import closing, nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +34,6 @@ from ..runtime.distributed import Process
 from ..runtime.paths import locate
 from ..runtime.signals import stop_on_signal
 from ..sde import MeanRevertingSDE
-from ..solvers import make_plan
 from . import sets, states
 from .data import Batch, Plan, batches
 from .journal import Journal, Meter
@@ -101,7 +100,7 @@ def check(options: Options) -> Plan:
             raise error_at(options.file, ("path", key), f"{path}: no such file")
     _check_perceptual(options, plan)
     find_data(options)
-    build_solvers(options)
+    build_solvers(options, build_sde(options))
     return plan
 
 
@@ -219,12 +218,12 @@ def make_run(options: Options, folder: Path, device: torch.device, process: Proc
     objective = make_objective(options, models.sde, device)
     validation = None
     if options.test_sets and process.is_main:
-        solvers = build_solvers(options, {"sde": asdict(sde_settings(models.sde))})
-        given = {solver.fit_target for _, solver in solvers} - {None, objective.fit_target}
+        solvers = build_solvers(options, models.sde)
+        given = {solver.fit_target for _, solver, _ in solvers} - {None, objective.fit_target}
         if given:
             text = f"{given.pop()} contradicts train.target {options.train.target}"
             raise error_at(options.file, ("sampler", "fit_target"), text)
-        plans = tuple((label, make_plan(models.sde, solver)) for label, solver in solvers)
+        plans = tuple((label, plan) for label, _, plan in solvers)
         scorer, note = make_scorer(device)
         if note:
             log.info(note)

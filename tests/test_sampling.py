@@ -1,14 +1,16 @@
 """The loop and its contract: facts 24 to 26 of the numerical study, noise, precision, errors."""
 
 import math
+import pickle
 
 import numpy as np
 import pytest
 import torch
 
-from codes.names import scalar_time
+from codes.names import OptionValueError, scalar_time
 from codes.sde import MeanRevertingSDE
 from codes.solvers import GRIDS, SOLVERS, NonFiniteError, Solver, make_plan, sample
+from codes.solvers.options import OPTIONS
 
 SDE = MeanRevertingSDE()
 IRSDE = MeanRevertingSDE(convention="irsde")
@@ -49,6 +51,27 @@ def test_fact_24_network_calls_equal_nfe(algorithm, sde):
         assert tuple(calls) == out.times
         assert all(type(t) is float for t in calls)
         assert torch.isfinite(out.sample).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16])
+def test_time_is_a_tensor_with_an_entry_for_each_image(dtype):
+    times = []
+
+    class Usual(torch.nn.Module):
+        """Embeds the time as most networks do."""
+
+        def __init__(self):
+            super().__init__()
+            self.embed = torch.nn.Linear(1, 3, dtype=dtype)
+
+        def forward(self, x, mu, t):
+            times.append(t)
+            return (x - mu) * self.embed(t[:, None] / 100)[..., None, None]
+
+    mu = images(dtype=dtype)
+    out = sample(Usual(), SDE, mu, Solver("mrsampler", 4), fit_target="noise", generator=torch.Generator())
+    assert {(t.shape, t.dtype, t.device) for t in times} == {((2,), dtype, mu.device)}
+    assert [t.tolist() for t in times] == [[float(torch.tensor(t, dtype=dtype))] * 2 for t in out.times]
 
 
 @pytest.mark.parametrize("sde", SCHEDULES, ids=["daclip", "irsde", "linear", "T1000"])
@@ -354,8 +377,41 @@ def test_thresholding_works_on_the_image_range():
     ],
 )
 def test_misuse_of_options_names_value_and_choices(options, message):
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(OptionValueError, match=message) as caught:
         make_plan(SDE, Solver(**options))
+    assert caught.value.option in options or caught.value.option == "order"  # whose default is 2
+    copy = pickle.loads(pickle.dumps(caught.value))
+    assert (copy.option, str(copy)) == (caught.value.option, str(caught.value))
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "expected"),
+    [
+        ("order", "two", "be an integer, got 'two'"),
+        ("order", 2.5, "be an integer, got 2.5"),
+        ("order", True, "be an integer, got True"),
+        ("rho", None, "be a number, got None"),
+        ("rho", float("nan"), "be positive, got nan"),
+        ("timestep_offset", -1.0, "be 0 or positive, got -1.0"),
+        ("thresholding", 1, "be true or false, got 1"),
+        ("clamp", "yes", "be true or false or [low, high], got 'yes'"),
+    ],
+)
+def test_values_of_another_type_are_refused(option, value, expected):
+    with pytest.raises(OptionValueError) as caught:
+        Solver("mrsampler", **{option: value})
+    assert str(caught.value) == f"{option} must {expected}"
+
+
+def test_lists_are_taken_as_tuples():
+    solver = Solver("mrsampler", 2, time_schedule=[100, 50, 0], clamp=[-1, 1])
+    assert solver == Solver("mrsampler", 2, time_schedule=(100, 50, 0), clamp=(-1, 1))
+    assert solver.clamp_range == (-1, 1) and hash(solver)
+
+
+def test_every_option_has_a_description_for_help():
+    for name, option in OPTIONS.items():
+        assert f"{name} " in Solver.__doc__ and option.text in Solver.__doc__
 
 
 def test_misuse_of_sample():
@@ -377,6 +433,14 @@ def test_misuse_of_sample():
         sample(network, SDE, mu, solver, noise=[mu], **run)
     with pytest.raises(ValueError, match="floating-point image"):
         sample(network, SDE, (mu * 255).byte(), solver, **run)
+    for wrong, values in ((mu * 255, r"2\.\d+ to 254"), (mu * 2 - 1.6, r"-1\.\d+ to 0"), (mu / 0 * 0, "nan to nan")):
+        with pytest.raises(ValueError, match=rf"^mu must be images in \[0, 1\], got values from {values}"):
+            sample(network, SDE, wrong, solver, **run)
+    with pytest.raises(ValueError, match="^mu must be free of NaN"):
+        sample(network, SDE, mu / 0 * 0, solver, mu_range=None, **run)
+    with pytest.raises(ValueError, match="mu must be a batch of images, got an empty tensor"):
+        sample(network, SDE, mu[:0], solver, **run)
+    assert sample(network, SDE, mu * 20, solver, mu_range=None, **run).nfe == 4
     with pytest.raises(ValueError, match="the plan was made for another schedule"):
         sample(network, IRSDE, mu, make_plan(SDE, solver), **run)
 

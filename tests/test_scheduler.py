@@ -3,7 +3,7 @@
 import inspect
 import json
 import warnings
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
@@ -167,6 +167,17 @@ def test_wrong_options_are_told_when_it_is_made():
         MRSamplerScheduler(algorithm="postrior")
     with pytest.raises(ValueError, match="order must be from 1 to 3, got 7"):
         MRSamplerScheduler(algorithm="mrsampler", order=7)
+    with pytest.raises(ValueError, match="unknown option 'ordr', did you mean 'order'"):
+        MRSamplerScheduler(algorithm="mrsampler", ordr=2)
+
+
+def test_signature_has_every_option_of_a_solver():
+    parameters = inspect.signature(MRSamplerScheduler).parameters
+    for field in fields(Solver):
+        if field.name not in ("algorithm", "num_sample_steps", "fit_target"):
+            assert parameters[field.name].default == field.default
+    assert parameters["algorithm"].default is None and parameters["fit_target"].default == "noise"
+    assert "num_sample_steps" not in parameters
 
 
 # ---- what diffusers' tests ask of every scheduler (its SchedulerCommonTest)

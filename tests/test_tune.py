@@ -18,8 +18,8 @@ from codes.data.pairs import Item
 from codes.evaluation.records import Record, read_records
 from codes.evaluation.run import Restored, Task
 from codes.exact import Mixture
-from codes.runtime.distributed import Process
 from codes.names import scalar_time
+from codes.runtime.distributed import Process
 from codes.sde import MeanRevertingSDE
 from codes.solvers import Solver, make_plan, sample
 from codes.study import report as study

@@ -211,8 +211,8 @@ def _check_mu(mu: Tensor, mu_range: tuple[float, float] | None) -> None:
     low, high = (float(end) for end in mu.aminmax())
     least, greatest = mu_range or (-math.inf, math.inf)
     if not (least <= low and high <= greatest):  # NaN fails too
-        hint = "images in [0, 1]; mu_range=None allows any finite values" if mu_range else "free of NaN"
-        raise ValueError(f"mu must be {hint}, got values from {low:g} to {high:g}")
+        expected, hint = ("images in [0, 1]", " (mu_range=None allows any)") if mu_range else ("free of NaN", "")
+        raise ValueError(f"mu must be {expected}, got values from {low:g} to {high:g}{hint}")
 
 
 def _check_like(name: str, tensor: Tensor, like: Tensor) -> None:

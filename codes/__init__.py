@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .config import OptionsError
-    from .data.images import ImageError
-    from .restoration.api import PhotoRestorer, Restoration, load_restorer, read_image, save_image
+    from .data.images import ImageError, read_image, save_image, to_uint8
+    from .restoration.loading import load_restorer
+    from .restoration.restorer import Restoration, Restorer
     from .sde import MeanRevertingSDE
     from .solvers import SOLVERS, NonFiniteError, Plan, SampleOutput, Solver, StepInfo, make_plan, sample
 
@@ -26,9 +27,9 @@ __all__ = [
     "MeanRevertingSDE",
     "NonFiniteError",
     "OptionsError",
-    "PhotoRestorer",
     "Plan",
     "Restoration",
+    "Restorer",
     "SampleOutput",
     "Solver",
     "StepInfo",
@@ -37,17 +38,19 @@ __all__ = [
     "read_image",
     "sample",
     "save_image",
+    "to_uint8",
 ]
 
 _MODULES = {
     "ImageError": ".data.images",
     "MeanRevertingSDE": ".sde",
     "OptionsError": ".config",
-    "PhotoRestorer": ".restoration.api",
-    "Restoration": ".restoration.api",
-    "load_restorer": ".restoration.api",
+    "Restoration": ".restoration.restorer",
+    "Restorer": ".restoration.restorer",
+    "load_restorer": ".restoration.loading",
     "read_image": ".data.images",
     "save_image": ".data.images",
+    "to_uint8": ".data.images",
 }
 
 

@@ -23,13 +23,12 @@ import torch
 from torch import Tensor
 
 from . import defaults
-from .data.images import to_uint8
+from .data.images import as_image, to_uint8
 from .names import check_choice
 from .networks import architecture, build
 from .networks.checkpoints import load_network, published_sde
 from .networks.predictor import predictor
 from .prediction import convert
-from .restoration.api import as_image
 from .runtime.torchvision_compat import ensure_torchvision
 from .sde import MeanRevertingSDE
 from .solvers import GRIDS, Plan, Solver, make_plan
@@ -133,7 +132,7 @@ class MRSamplerScheduler(SchedulerMixin, ConfigMixin):  # type: ignore[misc]
     # ---- diffusers' interface
 
     def set_timesteps(self, num_inference_steps: int | None = None, device: str | torch.device | None = None) -> None:
-        """Plan `num_inference_steps` network evaluations; by default one for each configured time, else 8.
+        """Plan `num_inference_steps` network evaluations; by default as many as the configured times take, else 8.
 
         `timesteps` are in float64, so that the network sees the times that `sample(...)` gives it.
         """

@@ -74,8 +74,9 @@ def measure(arguments: argparse.Namespace) -> int | None:
         overrides = [*arguments.overrides, f"path.pretrain_model_G={model}"]
         options[Path(model).stem] = load_options(arguments.opt, overrides)
 
-    from codes.evaluation import session
+    from codes.data.sets import find_data
     from codes.evaluation.summary import make_scorer
+    from codes.restoration.loading import restorer_of
     from codes.runtime.device import choose_device
     from codes.runtime.distributed import processes
     from codes.runtime.environment import write_environment
@@ -84,14 +85,14 @@ def measure(arguments: argparse.Namespace) -> int | None:
     first = next(iter(options.values()))
     device = choose_device(first.device)
     with processes(device) as process:
-        tasks = session.find_data(first)
+        tasks = find_data(first)
         scorer, notes = make_scorer(("psnr", "ssim", "lpips"), 0, device)
         if notes:
             raise OptionsError(notes[0])
         benches = []
         try:
             for name, chosen in options.items():
-                restorer = session.load_restorer(chosen, device)
+                restorer = restorer_of(chosen, device)
                 folder = arguments.output / name
                 if not arguments.dry_run:
                     trials.claim(folder, trials.facts_of(chosen, arguments.images, arguments.size), process)

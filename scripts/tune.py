@@ -65,8 +65,9 @@ def main(argv: list[str] | None = None) -> int:
 
 def tune(arguments: argparse.Namespace, options: Options) -> int:
     """Measure, print, draw, write."""
-    from codes.evaluation import session
+    from codes.data.sets import find_data
     from codes.evaluation.summary import make_scorer
+    from codes.restoration.loading import restorer_of
     from codes.runtime.device import choose_device
     from codes.runtime.distributed import processes
     from codes.study import bench as trials
@@ -76,8 +77,8 @@ def tune(arguments: argparse.Namespace, options: Options) -> int:
     lower = METRICS[arguments.metric]
     with processes(device) as process:
         try:
-            tasks = session.find_data(options)
-            restorer = session.load_restorer(options, device)
+            tasks = find_data(options)
+            restorer = restorer_of(options, device)
             scorer, notes = make_scorer(("psnr", "ssim", "lpips"), 0, device)
             if notes and arguments.metric == "lpips":
                 raise OptionsError(f"{notes[0]}; or choose --metric psnr")

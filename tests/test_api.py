@@ -12,13 +12,13 @@ import pytest
 import torch
 
 import codes
-from codes import ImageError, OptionsError, PhotoRestorer, Solver, load_restorer, read_image, sample, save_image
+from codes import ImageError, OptionsError, Restorer, Solver, load_restorer, read_image, sample, save_image
 from codes.commands.cli import test as run_test
-from codes.data.images import from_uint8, to_uint8
+from codes.data.images import as_image, from_uint8, to_uint8
 from codes.evaluation.records import read_records
 from codes.networks import architecture, build
 from codes.networks.checkpoints import Metadata, save_checkpoint
-from codes.restoration.api import as_image, largest_batch
+from codes.solvers import PlannedSolver, make_plan
 
 from .evaluation import write_images, write_options, write_weights
 from .network_examples import EXAMPLES
@@ -61,35 +61,35 @@ def test_test_py_and_the_api_make_the_same_image(folder, image):
 
 
 def test_samples_are_those_of_single_calls_with_their_seeds(restorer, image):
-    several = restorer(image, nfe=3, seed=7, samples=3)
+    several = restorer.sample(image, 3, nfe=3, seed=7)
     assert several.seeds == (7, 8, 9) and several.nfe == 3
     singles = torch.stack([restorer(image, nfe=3, seed=seed) for seed in (7, 8, 9)])
     assert torch.equal(several.samples, singles) and torch.equal(several.sample, singles[0])
     assert torch.equal(several.mean, singles.mean(0)) and torch.equal(several.std, singles.std(0))
     assert several.std.max() > 0
-    one = restorer(image, nfe=3, seed=7, samples=1)
+    one = restorer.sample(image, 1, nfe=3, seed=7)
     assert torch.equal(one.mean, singles[0]) and not one.std.any()
 
 
 def test_results_are_ordinary_tensors(restorer, image):
     """Not those of inference mode, which cannot be trained on or changed."""
     restored = restorer(image, nfe=2)
-    assert not restored.is_inference() and not restorer(image, nfe=2, samples=2).samples.is_inference()
+    assert not restored.is_inference() and not restorer.sample(image, 2, nfe=2).samples.is_inference()
     assert restored.dtype == torch.float32 and restored.min() >= 0 and restored.max() <= 1
 
 
 def test_trajectory_leads_from_the_start_to_the_sample(restorer, image):
-    out = restorer(image, nfe=4, seed=5, samples=2, return_trajectory=True)
+    out = restorer.sample(image, 2, nfe=4, seed=5, return_trajectory=True)
     assert len(out.trajectory) == 5
     noise = torch.randn(image.shape, generator=torch.Generator().manual_seed(6))
-    assert torch.equal(out.trajectory[0][1], image + restorer.core.sde.sigma_inf * noise)
+    assert torch.equal(out.trajectory[0][1], image + restorer.sde.sigma_inf * noise)
     assert torch.equal(out.trajectory[-1].clamp(0, 1), out.samples)
     assert torch.equal(out.sample, restorer(image, nfe=4, seed=5))
 
 
 def test_callback_counts_through_all_samples_and_can_stop(restorer, image):
     seen = []
-    restorer(image, nfe=3, samples=2, callback=lambda info: seen.append((info.step, info.steps)))
+    restorer.sample(image, 2, nfe=3, callback=lambda info: seen.append((info.step, info.steps)))
     assert seen == [(i, 6) for i in range(1, 7)]
 
     class Stopped(Exception):
@@ -137,13 +137,15 @@ def test_what_is_no_image_is_refused_with_the_reason(restorer, bad, reason):
 def test_solver_is_the_files_unless_it_is_named(folder):
     restorer = load_restorer(folder / "run.yml")  # posterior and mrsampler-pc, with 2 and 5 evaluations
     assert restorer.solver() == Solver("posterior", 2)
-    assert PhotoRestorer(restorer.core).solver() == Solver("mrsampler", 8, order=1, clamp=True)
+    assert replace(restorer, solvers=()).solver() == Solver("mrsampler", 8, order=1, clamp=True)
     assert restorer.solver("posterior", 5) == Solver("posterior", 5)
     assert restorer.solver("heun") == Solver("heun", 8)
     own = Solver("mrsampler", 6, solver_type="ode", order=2)
     assert restorer.solver(own) == own and restorer.solver(own, 3) == replace(own, num_sample_steps=3)
-    listed = PhotoRestorer(restorer.core, (Solver("mrsampler", 4, order=2), Solver("mrsampler", 8, order=2)))
-    assert listed.solver() == Solver("mrsampler", 8, order=2)
+    solvers = [Solver("mrsampler", nfe, order=2) for nfe in (4, 8)]
+    planned = [PlannedSolver(str(solver.nfe), solver, make_plan(restorer.sde, solver)) for solver in solvers]
+    listed = replace(restorer, solvers=tuple(planned))
+    assert listed.solver() == Solver("mrsampler", 8, order=2) and listed.plan() is planned[1].plan
     assert listed.solver("mrsampler", 3) == Solver("mrsampler", 3, order=2)
     with pytest.raises(ValueError, match="did you mean 'posterior'"):
         restorer.solver("postrior")
@@ -151,30 +153,25 @@ def test_solver_is_the_files_unless_it_is_named(folder):
 
 def test_tile_of_a_call_replaces_the_files(restorer):
     large = torch.rand(3, 64, 100, generator=torch.Generator().manual_seed(0))
-    tiled = restorer(large, nfe=2, tile=64, samples=1)
+    tiled = restorer.sample(large, 1, nfe=2, tile=64)
     assert tiled.tile == 64 and not torch.equal(tiled.sample, restorer(large, nfe=2))
-    core = replace(restorer.core, tile=64)
-    assert torch.equal(tiled.sample, PhotoRestorer(core)(large, nfe=2))
+    assert torch.equal(tiled.sample, replace(restorer, tile=64)(large, nfe=2))
 
 
 def test_samples_share_a_batch_only_as_far_as_tiles_stay_the_same(restorer, image, monkeypatch):
-    class Core:
-        device = torch.device("cuda")
-
-        def tile_for(self, batch):
-            return None if len(batch) <= 5 else 128
-
-    assert largest_batch(Core(), image, 12) == 3 and largest_batch(Core(), image, 4) == 4
-    assert largest_batch(restorer.core, image, 4) == 1
+    assert restorer.samples_at_once(image, 4) == 1
+    monkeypatch.setattr(Restorer, "tile_for", lambda self, batch: None if len(batch) <= 5 else 128)
+    on_gpu = replace(restorer, device=torch.device("cuda"))
+    assert on_gpu.samples_at_once(image, 12) == 3 and on_gpu.samples_at_once(image, 4) == 4
 
 
 def test_option_file_needs_no_datasets_and_overrides_hold(folder):
     path = write_options(folder, "bare", datasets=None, metrics=None)
     path.write_text(re.sub(r'"(datasets|metrics)": null, ', "", path.read_text()))
     restorer = load_restorer(path, overrides=["tile=128", "sampler.num_sample_steps=3"])
-    assert restorer.core.tile == 128 and {solver.nfe for solver in restorer.solvers} == {3}
+    assert restorer.tile == 128 and {solver.nfe for _, solver, _ in restorer.solvers} == {3}
     weights = load_restorer(folder / "tiny.safetensors", overrides=["tile=64", "sde.algorithm=posterior"])
-    assert weights.core.tile == 64 and weights.solver().algorithm == "posterior"
+    assert weights.tile == 64 and weights.solver().algorithm == "posterior"
 
 
 def test_mistakes_name_file_and_key(folder, tmp_path):

@@ -24,8 +24,8 @@ from codes.app.uploads import Limits, decode_upload, preview
 from codes.data.images import ImageError, decode_picture, encode_image, to_uint8
 from codes.evaluation.summary import Scorer
 from codes.names import TASKS
-from codes.restoration.api import PhotoRestorer, load_restorer
-from codes.solvers import Solver
+from codes.restoration.loading import load_restorer
+from codes.solvers import PlannedSolver, Solver, make_plan
 
 from .app_server import Client, photo, png, running
 from .evaluation import write_weights
@@ -190,7 +190,7 @@ def stored(made, name="photo.png", **size):
 def test_restoration_is_the_api_s_and_counts_every_step(made, restorer):
     reference = stored(made, seed=1)
     views = list(made.restoring(stored(made), reference, "mrsampler", 3, 5, 2, "me"))
-    expected = restorer(decode_picture(png(), "").rgb, nfe=3, seed=5, algorithm="mrsampler", samples=2)
+    expected = restorer.sample(decode_picture(png(), "").rgb, 2, nfe=3, seed=5, algorithm="mrsampler")
     *running, last = views
     assert [re.search(r"<span>(.*?)</span>", view.status).group(1) for view in running[1:]] == [
         f"sample {sample} of 2, step {step} of 3" for sample in (1, 2) for step in (1, 2, 3)
@@ -226,7 +226,9 @@ def test_uncertainty_is_bright_where_samples_differ():
 
 
 def test_comparison_has_a_cell_for_each_solver_and_number(made, restorer):
-    made = replace(made, restorer=PhotoRestorer(restorer.core, (Solver("mrsampler", 8, order=2),)))
+    solver = Solver("mrsampler", 8, order=2)
+    planned = PlannedSolver("mrsampler", solver, make_plan(restorer.sde, solver))
+    made = replace(made, restorer=replace(restorer, solvers=(planned,)))
     *running, last = made.comparing(stored(made), stored(made, seed=1), ["posterior", "mrsampler"], [2, 1], 3, "me")
     assert last.grid.count("<td><img") == 3 and 'class="best"' in last.grid
     assert "order 2 needs num_sample_steps of at least 2" in last.grid  # one that cannot leaves the others

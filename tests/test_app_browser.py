@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from codes.data.images import read_image, to_uint8
-from codes.restoration.api import load_restorer
+from codes.restoration.loading import load_restorer
 
 from .app_server import photo, png, running
 

@@ -13,7 +13,7 @@ from codes.data.degradations import tensor_degradation
 from codes.data.images import to_uint8
 from codes.metrics import psnr
 from codes.names import TASKS
-from codes.restoration.api import PhotoRestorer
+from codes.restoration.restorer import Restorer
 
 ROOT = Path(__file__).parents[1]
 NAMES = ("astronaut", "coffee", "flower")
@@ -49,7 +49,7 @@ GAINS = {
 
 
 @functools.cache
-def restorer(name: str) -> PhotoRestorer:
+def restorer(name: str) -> Restorer:
     return load_restorer(ROOT / "pretrained" / f"{name}.safetensors", device="cpu")
 
 

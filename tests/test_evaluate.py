@@ -151,7 +151,7 @@ def run_in_child(arguments: list[str]) -> None:
 def children():
     """Starts evaluations in processes of their own, quickly: torch is imported once."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["codes.evaluation.session", "codes.evaluation.summary", "tests.test_evaluate"])
+    context.set_forkserver_preload(["codes.evaluation.run", "tests.test_evaluate"])
     return context
 
 
@@ -329,15 +329,15 @@ def test_tiles_are_recorded(world, copy):
 
 
 def test_nan_stops_the_run_and_names_image_and_step(world, copy, capsys, monkeypatch):
-    from codes.restoration.restorer import ImageRestorer
+    from codes.restoration.restorer import Restorer
 
-    original = ImageRestorer.predictor
+    original = Restorer.predictor
 
     def broken(self, lq):
         network = original(self, lq)
         return lambda x, mu, t: network(x, mu, t) * (float("nan") if t < 60 else 1.0)
 
-    monkeypatch.setattr(ImageRestorer, "predictor", broken)
+    monkeypatch.setattr(Restorer, "predictor", broken)
     assert evaluate(["-opt", str(write_options(copy, "nan"))]) == 1
     message = capsys.readouterr().err
     assert "hazy/000 with posterior-nfe2: the state is not finite after step 2 of 2" in message

@@ -19,8 +19,8 @@ from codes import load_restorer, read_image
 from codes.commands.cli import restore
 from codes.data.images import encode_image, read_picture, save_image, to_uint8
 from codes.restoration import photos as restoring
-from codes.restoration.api import Restoration
 from codes.restoration.photo_files import RECORDS
+from codes.restoration.restorer import Restoration
 from codes.solvers import Solver
 
 from .evaluation import write_weights
@@ -93,7 +93,7 @@ def test_files_and_patterns(run, folder, capsys):
 
 def test_samples_mean_uncertainty_and_comparison(run, folder, weights):
     assert run("photos/a.png", "-o", "out", "--uncertainty", "--compare", "--samples", "3", "--seed", "5") == 0
-    several = load_restorer(weights, device="cpu")(read_image("photos/a.png"), nfe=2, seed=5, samples=3)
+    several = load_restorer(weights, device="cpu").sample(read_image("photos/a.png"), 3, nfe=2, seed=5)
     shown = {name: to_uint8(read_image(folder / "out" / name)) for name in images(folder / "out")}
     for k, name in enumerate(("a.png", "a.sample-2.png", "a.sample-3.png")):
         assert np.array_equal(shown.pop(name), to_uint8(several.samples[k]))
@@ -415,7 +415,7 @@ def test_bad_stdin_gives_a_message_and_no_output(weights, monkeypatch, capsysbin
 class Recogniser:
     """A restorer that changes nothing and knows what a photo suffers from."""
 
-    core = SimpleNamespace(daclip=object(), tile="auto", precision="auto")
+    daclip, tile, precision = object(), "auto", "auto"
 
     def solver(self, algorithm, nfe):
         return Solver("posterior", nfe or 2)
@@ -423,14 +423,14 @@ class Recogniser:
     def describe(self, image):
         return {"rainy": 0.93, "hazy": 0.066, "snowy": 0.004}
 
-    def __call__(self, image, **how):
-        return Restoration(image[None], (0,), 2)
+    def sample(self, image, n, **how):
+        return Restoration(samples=image[None], seeds=(0,), nfe=2)
 
 
 def test_describe_prints_what_is_recognised_also_for_what_is_done(folder, weights, capsys):
-    wishes = restoring.Wishes(describe=True)
+    settings = restoring.RestoreSettings(describe=True)
     for _ in range(2):
-        report = restoring.run(Recogniser(), ["photos/a.png"], Path("out"), wishes, weights)
+        report = restoring.run(Recogniser(), ["photos/a.png"], Path("out"), settings, weights)
         assert capsys.readouterr().out == "photos/a.png: rainy 93 %, hazy 7 %\n"
     assert report.skipped == 1 and report.exit_code == 0
 

@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from codes.networks import build_network
-from codes.restoration.restorer import ImageRestorer, base_width, bytes_per_pixel, tile_within
+from codes.restoration.restorer import Restorer
+from codes.restoration.tiling import base_width, bytes_per_pixel, tile_within
 from codes.runtime.device import GIB
 from codes.sde import MeanRevertingSDE
 from codes.solvers import Solver, make_plan
@@ -17,7 +18,7 @@ SDE = MeanRevertingSDE()
 def restorer(network=None, **options):
     torch.manual_seed(0)
     network = build_network("ConditionalNAFNet", SETTING) if network is None else network
-    return ImageRestorer(network, SDE, "data", torch.device("cpu"), **options)
+    return Restorer(network=network, sde=SDE, fit_target="data", **options)
 
 
 def generators(n=1):
@@ -43,17 +44,17 @@ def test_whole_image_where_it_fits_and_tiles_where_not():
 def test_tiles_of_a_given_side_only_for_larger_images():
     plan = make_plan(SDE, Solver("mrsampler-pc", 2))
     small, large = torch.rand(1, 3, 64, 64), torch.rand(1, 3, 64, 100)
-    assert restorer(tile=64)(small, plan, generators()).tile is None
-    assert restorer(tile=64)(large, plan, generators()).tile == 64
-    assert restorer(tile="off")(large, plan, generators()).tile is None
+    assert restorer(tile=64).batch(small, plan, generators()).tile is None
+    assert restorer(tile=64).batch(large, plan, generators()).tile == 64
+    assert restorer(tile="off").batch(large, plan, generators()).tile is None
 
 
 def test_running_out_of_memory_falls_back_to_tiles_with_the_same_noise(monkeypatch):
     plan = make_plan(SDE, Solver("mrsampler-pc", 3))
     image = torch.rand(1, 3, 300, 280, generator=torch.Generator().manual_seed(1))
-    expected = restorer(tile=140)(image, plan, generators())
+    expected = restorer(tile=140).batch(image, plan, generators())
     tried = []
-    original = ImageRestorer.predictor
+    original = Restorer.predictor
 
     def limited(self, lq):
         network = original(self, lq)
@@ -66,13 +67,13 @@ def test_running_out_of_memory_falls_back_to_tiles_with_the_same_noise(monkeypat
 
         return evaluate
 
-    monkeypatch.setattr(ImageRestorer, "predictor", limited)
-    out = restorer(tile="off")(image, plan, generators())
+    monkeypatch.setattr(Restorer, "predictor", limited)
+    out = restorer(tile="off").batch(image, plan, generators())
     assert tried[0] == (300, 280) and out.tile == 140
-    assert torch.equal(out.images, expected.images)
-    monkeypatch.setattr(ImageRestorer, "predictor", lambda self, lq: _always_full)
+    assert torch.equal(out.samples, expected.samples)
+    monkeypatch.setattr(Restorer, "predictor", lambda self, lq: _always_full)
     with pytest.raises(torch.OutOfMemoryError):
-        restorer(tile="off")(image, plan, generators())
+        restorer(tile="off").batch(image, plan, generators())
 
 
 def _always_full(x, mu, t):
@@ -86,7 +87,7 @@ def test_latent_images_are_decoded_and_not_clamped():
     network = build_network("ConditionalNAFNet", SETTING | {"img_channel": 4})
     images = torch.rand(1, 3, 36, 30)
     plan = make_plan(SDE, Solver("mrsampler-pc", 2))
-    out = restorer(network, latent=latent)(images, plan, generators())
+    out = restorer(network, latent=latent).batch(images, plan, generators())
     with torch.no_grad():
         mu, skips = latent.encode(images)
         from dataclasses import replace
@@ -98,4 +99,4 @@ def test_latent_images_are_decoded_and_not_clamped():
             predictor(network), SDE, mu, replace(plan, clamp=None), fit_target="data", generator=generators()
         )
         expected = latent.decode(whole.sample, skips).clamp(0, 1)
-    assert out.images.shape == images.shape and torch.equal(out.images, expected)
+    assert out.samples.shape == images.shape and torch.equal(out.samples, expected)

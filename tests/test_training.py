@@ -25,11 +25,11 @@ from codes.commands.cli import train
 from codes.config import load_options
 from codes.data.images import save_image
 from codes.data.pairs import Item
-from codes.evaluation.session import load_restorer
 from codes.metrics import LPIPS
 from codes.networks import architecture, build
 from codes.networks.checkpoints import Metadata, load_network, save_checkpoint
 from codes.prediction import convert
+from codes.restoration.loading import restorer_of
 from codes.runtime.distributed import Process
 from codes.sde import MeanRevertingSDE, Point
 from codes.training import run as training
@@ -655,7 +655,7 @@ def test_checkpoints_run_by_themselves(world, copy):
     for name in ("12_EMA.safetensors", "12_G.pth"):
         path = {"pretrain_model_G": str(folder / "models" / name)}
         file.write_text(json.dumps({"datasets": data, "path": path, "device": "cpu"}))
-        restorer = load_restorer(load_options(file), torch.device("cpu"))
+        restorer = restorer_of(load_options(file), torch.device("cpu"))
         assert restorer.fit_target == ("velocity" if "EMA" in name else "noise")  # a .pth cannot tell
     changes = ["sampler.num_sample_steps=2", f"results={copy}/r", "metrics.names=[psnr]"]
     changes.append(f"path.pretrain_model_G={folder}/models/12_EMA.safetensors")

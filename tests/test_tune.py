@@ -15,10 +15,11 @@ from codes.commands.cli import test as evaluate
 from codes.config import load_options
 from codes.data.images import from_uint8, read_image, save_image, to_uint8
 from codes.data.pairs import Item
+from codes.data.sets import Task
 from codes.evaluation.records import Record, read_records
-from codes.evaluation.run import Restored, Task
 from codes.exact import Mixture
 from codes.names import scalar_time
+from codes.restoration.restorer import Restoration
 from codes.runtime.distributed import Process
 from codes.sde import MeanRevertingSDE
 from codes.solvers import Solver, make_plan, sample
@@ -139,17 +140,20 @@ SDE = MeanRevertingSDE()
 MIXTURE = Mixture("pixels", np.array([0.6, 0.4]), np.array([[0.15] * 3, [-0.2] * 3]), np.full((2, 3), 0.05**2), SDE)
 
 
-def exact_restorer(lq, plan, generators, callback=None):
+class ExactRestorer:
     """Restores every pixel with the exact network of a mixture; images like any other network's."""
 
-    @scalar_time
-    def network(x, mu, t):
-        rows = [image.permute(0, 2, 3, 1).reshape(-1, 3) for image in (x, mu)]
-        out = MIXTURE.noise_network()(*rows, t)
-        return out.reshape(len(x), *x.shape[2:], 3).permute(0, 3, 1, 2)
+    device = torch.device("cpu")
 
-    output = sample(network, SDE, lq, plan, fit_target="noise", generator=generators)
-    return Restored(output.sample.clamp(0, 1), output.nfe)
+    def batch(self, lq, plan, generators, *, callback=None):
+        @scalar_time
+        def network(x, mu, t):
+            rows = [image.permute(0, 2, 3, 1).reshape(-1, 3) for image in (x, mu)]
+            out = MIXTURE.noise_network()(*rows, t)
+            return out.reshape(len(x), *x.shape[2:], 3).permute(0, 3, 1, 2)
+
+        output = sample(network, SDE, lq, plan, fit_target="noise", generator=generators)
+        return Restoration(samples=output.sample.clamp(0, 1), nfe=output.nfe)
 
 
 def rms(restored, clean):
@@ -172,9 +176,9 @@ def bench(tmp_path):
         flow = MIXTURE.exact_flow(start).reshape(12, 12, 3).permute(2, 0, 1)
         save_image((mu + flow.float()).clamp(0, 1), gt_path)
         items.append(Item(str(i), lq_path, gt_path))
-    task = Task("exact", tuple(items))
+    task = Task(name="exact", items=tuple(items))
     (tmp_path / "run").mkdir()
-    return Bench(tmp_path / "run", (task,), exact_restorer, SDE, rms, torch.device("cpu"), Process())
+    return Bench(tmp_path / "run", (task,), ExactRestorer(), SDE, rms, torch.device("cpu"), Process())
 
 
 def test_tuned_choice_is_the_truly_best(bench):
@@ -227,7 +231,7 @@ def test_crops_are_the_middle_of_different_images(tmp_path):
     for i, image in enumerate(images):
         save_image(image, tmp_path / f"{i}.png")
         items.append(Item(str(i), None, tmp_path / f"{i}.png"))
-    invert = Task("invert", tuple(items), degrade=lambda rgb, _: 1 - rgb)
+    invert = Task(name="invert", items=tuple(items), degrade=lambda rgb, _: 1 - rgb)
     tasks = [invert, replace(invert, name="again")]
     first, second = crops(tasks, tmp_path / "cut", 2, 32, 0, Process())
     assert [item.name for item in first.items] == ["0", "1"] and [item.name for item in second.items] == ["2", "3"]
@@ -315,7 +319,9 @@ def made_up_study():
         lpips = 0.5 - 0.1 * (candidate.scheme == "pc" and candidate.tau == 0.3) + 0.01 * candidate.clamp
         lpips += {"rainy": 0.0, "hazy": 0.2}[task] + {"0": 0.0, "1": 0.01}[name] + {"a": 0.0, "b": 0.1}[network]
         metrics = {"lpips": lpips, "psnr": 20 - lpips, "ssim": 1 - lpips}
-        return Record(task, candidate.label, name, candidate.nfe, 0, 0.1, None, metrics)
+        return Record(
+            task=task, solver=candidate.label, name=name, nfe=candidate.nfe, seed=0, seconds=0.1, metrics=metrics
+        )
 
     candidates = [Candidate(nfe, s, tau, clamp) for nfe in (5, 10) for s in SCHEMES for tau in TAUS for clamp in (0, 1)]
     candidates = [replace(candidate, clamp=bool(candidate.clamp)) for candidate in candidates]
@@ -324,7 +330,17 @@ def made_up_study():
         for network in "ab"
     }
     # Only begun: not on all images, so it does not count, however good it is.
-    records["a"].append(Record("rainy", c(5, grid="auto").label, "0", 5, 0, 0.1, None, {"lpips": 0.0}))
+    records["a"].append(
+        Record(
+            task="rainy",
+            solver=c(5, grid="auto").label,
+            name="0",
+            nfe=5,
+            seed=0,
+            seconds=0.1,
+            metrics={"lpips": 0.0},
+        )
+    )
     return records, study.collect(records, {f"a/{c(5, 'pc', 0.3).label}": {"fid": 10.0, "kid": 0.1}})
 
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from ..data.images import Picture, to_uint8
 from ..data.resizing import shrunk
 from ..evaluation.summary import Scorer
-from ..restoration.api import PhotoRestorer, Restoration
+from ..restoration.restorer import Restoration, Restorer
 from ..solvers import SOLVERS, NonFiniteError, Solver, StepInfo
 
 log = logging.getLogger(__name__)
@@ -76,13 +76,13 @@ def _whole(name: str, value: object, low: int, high: int) -> int:
     return int(number)
 
 
-def default_choice(restorer: PhotoRestorer) -> Choice:
+def default_choice(restorer: Restorer) -> Choice:
     """What the option file, or else the project, takes for itself."""
     solver = restorer.solver()
     return Choice(solver.algorithm, min(solver.nfe, MAX_NFE))
 
 
-def chosen_solver(restorer: PhotoRestorer, choice: Choice) -> Solver:
+def chosen_solver(restorer: Restorer, choice: Choice) -> Solver:
     """The solver of a choice, with what the option file says about it."""
     if choice.solver == ODE:
         plain = restorer.solver("mrsampler", choice.nfe)
@@ -214,7 +214,7 @@ class Jobs:
 
 
 def restore(
-    restorer: PhotoRestorer,
+    restorer: Restorer,
     picture: Picture,
     reference: Picture | None,
     choice: Choice,
@@ -236,7 +236,7 @@ def restore(
     start = time.perf_counter()
     with told_plainly():
         solver = chosen_solver(restorer, choice)
-        restoration = restorer(picture.rgb, seed=choice.seed, algorithm=solver, samples=choice.samples, callback=tell)
+        restoration = restorer.sample(picture.rgb, choice.samples, seed=choice.seed, algorithm=solver, callback=tell)
     seconds = time.perf_counter() - start
     image = to_uint8(restoration.sample)
     scores = {}
@@ -262,7 +262,7 @@ def step_text(info: StepInfo, samples: int) -> str:
 
 
 def compare(
-    restorer: PhotoRestorer,
+    restorer: Restorer,
     picture: Picture,
     reference: Picture | None,
     solvers: Sequence[str],
@@ -290,7 +290,7 @@ def compare(
         try:
             with told_plainly():
                 solver = chosen_solver(restorer, choice)
-                found = restorer(picture.rgb, seed=choice.seed, algorithm=solver, samples=1, callback=tell)
+                found = restorer.sample(picture.rgb, 1, seed=choice.seed, algorithm=solver, callback=tell)
         except WorkError as error:
             cell = str(error)  # one solver that cannot do it leaves the others
         else:

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from ..data.images import ImageError, Picture, encode_image, to_uint8
 from ..evaluation.summary import Scorer
-from ..restoration.api import PhotoRestorer
+from ..restoration.restorer import Restorer
 from ..runtime.files import write_atomically
 from . import render
 from .examples import Example
@@ -74,7 +74,7 @@ class ComparisonView:
 class Service:
     """What the page needs: `folder` is the only one whose files it may serve, `worker` has one thread."""
 
-    restorer: PhotoRestorer
+    restorer: Restorer
     scorer: Scorer
     folder: Path
     worker: Executor

@@ -18,7 +18,7 @@ from ..config import OptionsError
 
 if TYPE_CHECKING:
     from ..app.service import Service
-    from ..restoration.api import PhotoRestorer
+    from ..restoration.restorer import Restorer
 
 _TEXT = """\
 A page in the browser that restores images: before and after, metrics, uncertainty, solvers side by side.
@@ -99,7 +99,7 @@ def serve(arguments: argparse.Namespace, port: int) -> None:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     # A second wall behind the check of the header, for OpenCV's own readers. Has to be set before it is imported.
     os.environ["OPENCV_IO_MAX_IMAGE_PIXELS"] = str(int(arguments.max_megapixels * 1e6))
-    from ..restoration.api import load_restorer
+    from ..restoration.loading import load_restorer
 
     restorer = load_restorer(arguments.opt, overrides=arguments.overrides)
     closed = threading.Event()
@@ -119,7 +119,7 @@ def serve(arguments: argparse.Namespace, port: int) -> None:
 
 
 def make_service(
-    restorer: "PhotoRestorer", folder: Path, worker: ThreadPoolExecutor, arguments: argparse.Namespace
+    restorer: "Restorer", folder: Path, worker: ThreadPoolExecutor, arguments: argparse.Namespace
 ) -> "Service":
     """The page's service: metrics, limits and examples around a restorer."""
     from ..app.examples import make_examples
@@ -127,7 +127,7 @@ def make_service(
     from ..app.uploads import MEGA, Limits
     from ..evaluation.summary import make_scorer
 
-    scorer, notes = make_scorer(("psnr", "ssim", "lpips"), 0, restorer.core.device)
+    scorer, notes = make_scorer(("psnr", "ssim", "lpips"), 0, restorer.device)
     limits = Limits(int(arguments.max_megabytes * MEGA), int(arguments.max_megapixels * MEGA))
     examples = make_examples(folder / "examples")
     return Service(restorer, scorer, folder, worker, limits, examples, tuple(notes))
@@ -178,9 +178,8 @@ def open_page(service: "Service", host: str, port: int) -> Any:
     return page
 
 
-def about(restorer: "PhotoRestorer") -> str:
+def about(restorer: "Restorer") -> str:
     """A line on the model: its network, what it predicts, and where it runs."""
-    core = restorer.core
-    millions = sum(parameter.numel() for parameter in core.network.parameters()) / 1e6
-    parts = [f"{type(core.network).__name__}, {millions:.1f} M parameters", f"predicts {core.fit_target}"]
-    return ", ".join([*parts, f"on {core.device}"])
+    millions = sum(parameter.numel() for parameter in restorer.network.parameters()) / 1e6
+    parts = [f"{type(restorer.network).__name__}, {millions:.1f} M parameters", f"predicts {restorer.fit_target}"]
+    return ", ".join([*parts, f"on {restorer.device}"])

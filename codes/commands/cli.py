@@ -79,27 +79,37 @@ def _run(command: Callable[[argparse.Namespace], int], arguments: argparse.Names
 
 def _test(arguments: argparse.Namespace) -> int:
     options = load_options(locate(arguments.opt), arguments.overrides)
-    # Everything below needs torch: a mistake in the file has been told before.
-    from ..evaluation import session
-    from ..evaluation.runner import evaluate
+    # Everything below needs torch: a mistake in the file has been reported before.
+    from ..data.sets import find_data
+    from ..evaluation.run import test_run
     from ..evaluation.summary import make_scorer, sheet_path
+    from ..restoration.loading import check_weights, restorer_of
     from ..runtime.device import choose_device
     from ..runtime.distributed import processes
 
-    tasks = session.find_data(options)
-    session.check_weights(options)
-    build_solvers(options, build_sde(options))  # refuse bad options before anything is loaded
+    tasks = find_data(options)
+    check_weights(options)
     if arguments.dry_run:
+        build_solvers(options, build_sde(options))
         print(_work(options, [(task.name, len(task.items), len(task.problems)) for task in tasks]))
         return 0
     device = choose_device(options.device)
     with processes(device) as process:
-        restorer = session.load_restorer(options, device)
+        restorer = restorer_of(options, device)
         if process.is_main:
             for line in options.ignored:
                 logging.info(line)
         scorer, notes = make_scorer(options.metrics.names, options.metrics.crop_border, device)
-        done = evaluate(options, tasks, restorer, scorer, notes, process, arguments.fresh, arguments.score_only)
+        done = test_run(
+            options,
+            tasks,
+            restorer,
+            scorer,
+            process,
+            notes=notes,
+            fresh=arguments.fresh,
+            score_only=arguments.score_only,
+        )
         if process.is_main:
             sheets = [str(path) for task in done.job.tasks if (path := sheet_path(done.job, task.name)).is_file()]
             shown = ["contact sheets: " + ", ".join(sheets)] if sheets else []
@@ -116,7 +126,7 @@ def train(argv: Sequence[str] | None = None) -> int:
 
 def _train(arguments: argparse.Namespace) -> int:
     options = load_options(locate(arguments.opt), arguments.overrides, kind="train")
-    from ..evaluation import session
+    from ..evaluation.folder import open_folder
     from ..runtime.device import choose_device
     from ..runtime.distributed import processes
     from ..training import run as training
@@ -130,7 +140,7 @@ def _train(arguments: argparse.Namespace) -> int:
         if process.is_main:
             for line in options.ignored:
                 logging.info(line)
-        folder = session.open_folder(options, arguments.fresh, device, process)
+        folder = open_folder(options, arguments.fresh, device, process)
         return training.train(training.make_run(options, folder, device, process), process)
 
 
@@ -189,23 +199,24 @@ def _restore(arguments: argparse.Namespace) -> int:
         raise OptionsError(f"-o {arguments.output}: is a file, expected a folder")
     from ..data.images import ImageError
     from ..networks.checkpoints import find_file
-    from ..restoration import photos as restore
-    from ..restoration.api import restorer_of
+    from ..restoration import photos
+    from ..restoration.loading import restorer_of
 
     restorer = restorer_of(options, arguments.device)
     samples = arguments.samples or (4 if arguments.uncertainty else 1)
     extras = {key: getattr(arguments, key) for key in ("uncertainty", "compare", "overwrite", "describe")}
-    wishes = restore.Wishes(arguments.nfe, arguments.algorithm, arguments.seed, samples, arguments.tile, **extras)
+    chosen = {key: getattr(arguments, key) for key in ("nfe", "algorithm", "seed", "tile")}
+    settings = photos.RestoreSettings(samples=samples, **chosen, **extras)
     try:
-        restorer.plan(wishes.algorithm, wishes.nfe)  # for its errors
+        restorer.plan(settings.algorithm, settings.nfe)  # for its errors
     except ValueError as error:
         raise OptionsError(str(error)) from error
     try:
         if arguments.photos == ["-"]:
-            restore.pipe(restorer, sys.stdin.buffer, sys.stdout.buffer, wishes)
+            photos.pipe(restorer, sys.stdin.buffer, sys.stdout.buffer, settings)
             return 0
         weights = find_file(locate(options.path.pretrain_model_G or ""))
-        return restore.run(restorer, arguments.photos, arguments.output, wishes, weights).exit_code
+        return photos.run(restorer, arguments.photos, arguments.output, settings, weights).exit_code
     except ImageError as error:
         print(error, file=sys.stderr)
         return 1

@@ -131,18 +131,18 @@ def _render(results: Results, folder: Path, arguments: argparse.Namespace) -> in
 
 
 def _reproduce(arguments: argparse.Namespace) -> int:
-    from ..evaluation import session
     from ..reproduce import runs as work
+    from ..restoration.loading import check_weights, restorer_of
     from ..runtime.device import choose_device
     from ..runtime.distributed import processes
 
     setup = _setup(arguments)
     base = work.base_options(setup)
-    session.check_weights(base)
+    check_weights(base)
     pairs = all_runs(_names(arguments))
     device = choose_device(base.device)
     with processes(device) as process:
-        restorer = session.load_restorer(base, device)
+        restorer = restorer_of(base, device)
         work.prepare(setup, base, process)
         found, missing = work.find_tasks(setup, base)
         tasks = work.cut(setup, found, base.seed, process)
@@ -164,8 +164,8 @@ def _reproduce(arguments: argparse.Namespace) -> int:
 def _list(arguments: argparse.Namespace) -> int:
     if os.environ.get("RANK", "0") != "0":
         return 0
-    from ..evaluation import session
     from ..reproduce import runs as work
+    from ..restoration.loading import restorer_of
     from ..runtime.device import choose_device
 
     setup = _setup(arguments)
@@ -176,7 +176,7 @@ def _list(arguments: argparse.Namespace) -> int:
     try:
         device = choose_device(base.device)
         size = setup.size or 256
-        speed = work.measure(session.load_restorer(base, device), size, setup.fid != "none")
+        speed = work.measure(restorer_of(base, device), size, setup.fid != "none")
         note = f"measured: {speed.evaluation:.3f} s per evaluation of {size}x{size} pixels on {device}"
         note += f", {speed.features:.2f} s per image for FID" if speed.features else ""
     except OptionsError as error:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from ..names import OptionValueError
 from .errors import Keys, dotted, error_at, join, line, show
@@ -11,7 +11,7 @@ from .schema import Options
 
 if TYPE_CHECKING:
     from ..sde import MeanRevertingSDE
-    from ..solvers import Plan, Solver
+    from ..solvers import PlannedSolver
 
 _SDE_KEYS = ("max_sigma", "T", "schedule", "eps")
 
@@ -40,17 +40,9 @@ def _convention(options: Options) -> str:
     return "daclip" if contexts or options.path.daclip or options.network_G.which_model_G is None else "irsde"
 
 
-class PlannedSolver(NamedTuple):
-    """A solver of an option file: its label, the choice, and its plan on the schedule."""
-
-    label: str
-    solver: "Solver"
-    plan: "Plan"
-
-
-def build_solvers(options: Options, sde: "MeanRevertingSDE") -> list[PlannedSolver]:
+def build_solvers(options: Options, sde: "MeanRevertingSDE") -> list["PlannedSolver"]:
     """The solvers of `options.solvers()` with their plans; raises OptionsError for those that cannot run."""
-    from ..solvers import Solver, make_plan
+    from ..solvers import PlannedSolver, Solver, make_plan
 
     planned = []
     problems: dict[tuple[Keys, str], list[str]] = {}

@@ -189,8 +189,8 @@ class DatasetOptions(Section):
         0.0, description="with `varied`: share of degraded samples that suffer from noise or compression as well"
     )
     use_shuffle: Annotated[bool, ForTraining()] = Field(True, description="shuffle the images in each epoch")
-    use_swap: Annotated[bool, ForTraining()] = Field(
-        False, description="exchange degraded and clean at random (latent networks)"
+    use_swap: Annotated[bool, Ignored("only the published training of latent networks uses it")] = Field(
+        False, description="exchange degraded and clean crops at random"
     )
     optimizer: Annotated[Text | None, Ignored("the optimiser is train.optimizer")] = Field(
         None, description="misplaced in a published file"
@@ -247,7 +247,9 @@ class PathOptions(Section):
     pretrain_model_G: Text | None = Field(None, description="weights of `network_G`")
     pretrain_model_L: Text | None = Field(None, description="weights of `network_L`")
     daclip: Text | None = Field(None, description="weights of DA-CLIP, for networks that take its contexts")
-    strict_load: bool = Field(True, description="refuse weights that do not fit the network exactly")
+    strict_load: Annotated[bool, Ignored("weights are always loaded strictly")] = Field(
+        True, description="refuse weights that do not fit the network exactly"
+    )
     resume_state: Annotated[Text | None, ForTraining()] = Field(None, description="training state to go on from")
 
 

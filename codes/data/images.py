@@ -3,10 +3,11 @@
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from ..runtime.files import write_atomically
@@ -25,6 +26,9 @@ _MAGIC = {
     b"RIFF": "WebP",
     b"GIF8": "GIF",
 }
+
+
+Image = ArrayLike | Tensor  # what other libraries call an image
 
 
 class ImageError(Exception):
@@ -181,3 +185,36 @@ def save_image(image: Tensor | NDArray[np.uint8], path: str | Path, alpha: NDArr
     path = Path(path)
     pixels = to_uint8(image) if isinstance(image, Tensor) else image
     write_atomically(path, encode_image(pixels, path.suffix, alpha))
+
+
+def as_image(image: Image) -> Tensor:
+    """What users call an image as a tensor (3, H, W), float32 in [0, 1].
+
+    >>> as_image(np.full((4, 6, 3), 255, np.uint8)).shape, as_image(np.zeros((4, 6))).shape
+    (torch.Size([3, 4, 6]), torch.Size([3, 4, 6]))
+    """
+    if isinstance(image, Tensor):
+        rgb, expected = image.detach(), "a tensor (3, H, W), RGB in [0, 1]"
+        if rgb.ndim != 3 or len(rgb) != 3:
+            raise ImageError(f"image: expected {expected}, got shape {tuple(rgb.shape)}")
+        if not rgb.is_floating_point():
+            raise ImageError(f"image: expected {expected}, got {rgb.dtype}")
+    else:
+        array: np.ndarray[Any, Any] = np.asarray(image)
+        expected = "an array (H, W, 3) or (H, W), of uint8 or in [0, 1]"
+        if array.ndim == 2:
+            array = np.repeat(array[..., None], 3, axis=2)
+        if array.ndim != 3 or array.shape[2] != 3:
+            raise ImageError(f"image: expected {expected}, got shape {array.shape}")
+        if array.dtype != np.uint8 and not np.issubdtype(array.dtype, np.floating):
+            raise ImageError(f"image: expected {expected}, got {array.dtype}")
+        scale = 255 if array.dtype == np.uint8 else 1
+        rgb = torch.from_numpy(np.ascontiguousarray(array.transpose(2, 0, 1), np.float32) / scale)
+    if not rgb.numel():
+        raise ImageError(f"image: expected {expected}, got an empty one")
+    rgb = rgb.to("cpu", torch.float32)
+    low, high = float(rgb.min()), float(rgb.max())
+    # A little overshoot is what resizing makes; NaN fails here too.
+    if not (low >= -0.5 and high <= 1.5):
+        raise ImageError(f"image: expected {expected}, got values from {low:g} to {high:g}")
+    return rgb

@@ -14,8 +14,10 @@ from ..runtime.files import JsonLines, read_json_lines
 
 Key = tuple[str, str, str]  # task, solver label, image name
 
+INPUT = "(input)"  # the row of the degraded images themselves; no solver can have this name
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, kw_only=True)
 class Record:
     """One restored image."""
 
@@ -32,6 +34,11 @@ class Record:
     def key(self) -> Key:
         """What identifies it within the run."""
         return self.task, self.solver, self.name
+
+
+def input_record(task: str, name: str, seed: int, metrics: dict[str, float | None]) -> Record:
+    """What a degraded image itself scores."""
+    return Record(task=task, solver=INPUT, name=name, nfe=0, seed=seed, seconds=0.0, metrics=metrics)
 
 
 class RecordFile(JsonLines):

@@ -1,153 +1,86 @@
-"""The evaluation: restore the images of some tasks with some solvers, score them, and tell how it went.
+"""The test run: restore the images of some tasks with some solvers and score them.
 
-Reading, saving and scoring happen in threads beside the network. The work is split by image; what is done is known
-from ..runtime.signals import stop_on_signal
-from the records, so a run that was stopped, killed or started with another number of processes goes on where it was.
+Reading, saving and scoring happen in threads beside the network. The work is split by image. The records say what is
+done, so a run that was stopped, killed or started with another number of processes resumes where it was.
 """
 
+import sys
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import islice
-from pathlib import Path
-from typing import NoReturn, Protocol
+from typing import NoReturn
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 from tqdm import tqdm
 
-from ..data.degradations import Degrade, enlarged
-from ..data.images import ImageError, Picture, encode_image, read_picture, to_uint8
+from ..config import Options
+from ..data.images import encode_image, to_uint8
 from ..data.pairs import Item, image_seed
+from ..data.resizing import shrunk
+from ..data.sets import Loaded, Task, load_item
+from ..restoration.restorer import Restorer
 from ..runtime.distributed import Process
 from ..runtime.files import write_atomically
 from ..runtime.signals import stop_on_signal
-from ..solvers import NonFiniteError, Plan, StepInfo
-from .records import Key, Record, RecordFile, read_records
+from ..solvers import NonFiniteError, StepInfo
+from .folder import open_folder
+from .job import THUMBNAIL, Job, Outcome, Result, make_job, together
+from .records import Key, Record, RecordFile, input_record, read_records
+from .summary import Scorer, score_again, summarise
 
 Score = Callable[[NDArray[np.uint8], NDArray[np.uint8]], dict[str, float | None]]
 
 
-@dataclass(frozen=True)
-class Task:
-    """A set of images of one kind. `degrade` makes the degraded image where the items have none."""
-
-    name: str
-    items: tuple[Item, ...]
-    problems: tuple[str, ...] = ()  # images that were found but cannot be used
-    degrade: Degrade | None = None
-    enlarge: int = 1  # super-resolution: degraded images are smaller by this factor
+class RunError(Exception):
+    """Stops a run; the message names the image."""
 
 
 @dataclass(frozen=True)
-class Restored:
-    """What a restorer returns: images (B, 3, H, W), the network calls it took, the tile side if any.
+class Finished:
+    """How a test run ended; only the main process has the table."""
 
-    `states` are, on request, the images on the way: the start, and one after each step.
+    job: Job
+    outcome: Outcome
+    table: str = ""
+
+
+def test_run(
+    options: Options,
+    tasks: Sequence[Task],
+    restorer: Restorer,
+    scorer: Scorer,
+    process: Process,
+    *,
+    notes: Sequence[str] = (),
+    fresh: bool = False,
+    score_only: bool = False,
+) -> Finished:
+    """Open the run's folder, restore and score what is missing there, and write the summary, with `notes` in it.
+
+    Every process calls this.
     """
-
-    images: Tensor
-    nfe: int
-    tile: int | None = None
-    states: tuple[Tensor, ...] = ()
-
-
-class Restorer(Protocol):
-    """Restores a batch of equally large images; image i draws its noise from generators[i]."""
-
-    def __call__(
-        self,
-        lq: Tensor,
-        plan: Plan,
-        generators: Sequence[torch.Generator],
-        callback: Callable[[StepInfo], None] | None = None,
-    ) -> Restored: ...
+    job = make_job(options, tasks, restorer, open_folder(options, fresh, restorer.device, process))
+    if score_only:
+        outcome = Outcome({task.name: list(task.problems) for task in job.tasks})
+        score_again(job, scorer)
+    else:
+        outcome = run(job, restorer, scorer, process)
+    outcome = together(process.gather(outcome))
+    if not process.is_main:
+        return Finished(job, outcome)
+    if outcome.failure:  # first, because the summary may fail for the same reason
+        print(outcome.failure, file=sys.stderr)
+    return Finished(job, outcome, summarise(job, scorer, options.metrics.names, outcome, notes, restorer.device))
 
 
-@dataclass(frozen=True)
-class Job:
-    """All that a run does."""
-
-    folder: Path
-    tasks: tuple[Task, ...]
-    plans: tuple[tuple[str, Plan], ...]  # by label
-    seed: int = 0
-    batch_size: int = 1
-
-    @property
-    def total(self) -> int:
-        """Images to restore, over all solvers."""
-        return len(self.plans) * sum(len(task.items) for task in self.tasks)
-
-    def image_path(self, task: str, label: str, name: str) -> Path:
-        """Where a restored image is kept."""
-        return self.folder / task / label / f"{name}.png"
-
-
-@dataclass(frozen=True)
-class Loaded:
-    """An item's pictures, or the reason why it is left out."""
-
-    item: Item
-    seed: int
-    lq: Picture | None = None
-    gt: NDArray[np.uint8] | None = None
-    problem: str = ""
-
-
-@dataclass
-class Outcome:
-    """How a run ended: images that were left out, by task, and whether it was interrupted or failed."""
-
-    problems: dict[str, list[str]] = field(default_factory=dict)
-    interrupted: bool = False
-    failure: str = ""
-
-    @property
-    def exit_code(self) -> int:
-        """0 only if every image came out."""
-        if self.interrupted:
-            return 130
-        return 1 if self.failure or any(self.problems.values()) else 0
-
-
-def together(outcomes: Sequence[Outcome]) -> Outcome:
-    """The outcome of all processes: what any of them had to leave out, and whether any failed."""
-    problems: dict[str, list[str]] = {}
-    for outcome in outcomes:
-        for task, lines in outcome.problems.items():
-            known = problems.setdefault(task, [])
-            known += [line for line in lines if line not in known]
-    failures = [outcome.failure for outcome in outcomes if outcome.failure]
-    return Outcome(problems, any(outcome.interrupted for outcome in outcomes), "\n".join(dict.fromkeys(failures)))
-
-
-def load_item(task: Task, item: Item, seed: int) -> Loaded:
-    """Read an item's images; never raises, a bad file is the item's problem alone."""
-    try:
-        gt = None if item.gt is None else read_picture(item.gt)
-        if item.lq is not None:
-            lq = read_picture(item.lq)
-            if task.enlarge > 1:
-                lq = Picture(enlarged(lq.rgb, task.enlarge))
-        else:
-            assert gt is not None and task.degrade is not None
-            lq = Picture(task.degrade(gt.rgb, np.random.default_rng(seed)))
-    except ImageError as error:
-        return Loaded(item, seed, problem=str(error))
-    if gt is not None and gt.rgb.shape != lq.rgb.shape:
-        sizes = " and ".join(f"{picture.rgb.shape[2]}x{picture.rgb.shape[1]}" for picture in (lq, gt))
-        return Loaded(item, seed, problem=f"{item.lq}: degraded and clean image differ in size, {sizes}")
-    return Loaded(item, seed, lq, None if gt is None else to_uint8(gt.rgb))
-
-
-def run(job: Job, restore: Restorer, score: Score, process: Process, device: torch.device) -> Outcome:
+def run(job: Job, restorer: Restorer, score: Score, process: Process) -> Outcome:
     """Restore what has no record yet. Every process calls this and does its share."""
     outcome = Outcome({task.name: list(task.problems) for task in job.tasks})
     done = finished(job)
@@ -156,7 +89,7 @@ def run(job: Job, restore: Restorer, score: Score, process: Process, device: tor
     with (
         stop_on_signal() as stop,
         closing(RecordFile(job.folder / f"records.{process.rank}.jsonl")) as records,
-        ThreadPoolExecutor(2, "read") as readers,
+        ThreadPoolExecutor(job.workers, "read") as readers,
         # One thread for torch in there: a second team of OpenMP threads would fight the network's for the cores.
         ThreadPoolExecutor(2, "finish", initializer=torch.set_num_threads, initargs=(1,)) as finishers,
         tqdm(total=job.total, initial=len(done), unit="image", desc="restored", disable=quiet) as bar,
@@ -165,13 +98,17 @@ def run(job: Job, restore: Restorer, score: Score, process: Process, device: tor
         means = RunningMeans()
 
         def finish(result: Result) -> None:
-            metrics = save_result(job, result, score, records)
+            metrics = save_result(job, result, score, records, outcome)
             bar.set_postfix_str(means.add(result.label, metrics), refresh=False)
             bar.update(min(process.world, job.total - bar.n))  # the other processes are about as far
 
         pending: deque[Future[None]] = deque()
         try:
-            for result in restorations(job, done, restore, process, device, readers, outcome, stop, steps):
+            read: set[str] = set()  # items of the task whose inputs have been scored
+            for result in restorations(job, done, restorer, process, readers, outcome, stop, steps):
+                if (item := f"{result.task.name}/{result.loaded.item.name}") not in read:
+                    read.add(item)
+                    pending.append(finishers.submit(save_input, job, result, score, outcome))
                 pending.append(finishers.submit(finish, result))
                 while len(pending) > 4 * max(job.batch_size, 2):  # bounds memory, and reports a full disk soon
                     pending.popleft().result()
@@ -188,29 +125,11 @@ def run(job: Job, restore: Restorer, score: Score, process: Process, device: tor
     return outcome
 
 
-@dataclass(frozen=True)
-class Result:
-    """One restored image on its way to disk."""
-
-    task: Task
-    label: str
-    loaded: Loaded
-    image: Tensor
-    nfe: int
-    tile: int | None
-    seconds: float
-
-
-class RunError(Exception):
-    """Stops a run; the message names the image."""
-
-
 def restorations(
     job: Job,
     done: set[Key],
-    restore: Restorer,
+    restorer: Restorer,
     process: Process,
-    device: torch.device,
     readers: ThreadPoolExecutor,
     outcome: Outcome,
     stop: threading.Event,
@@ -234,20 +153,30 @@ def restorations(
                     continue
                 steps.reset(total=plan.nfe)
                 start = time.perf_counter()
-                lq = torch.stack([loaded.lq.rgb for loaded in todo if loaded.lq is not None]).to(device)
+                lq = torch.stack([loaded.lq.rgb for loaded in todo if loaded.lq is not None]).to(restorer.device)
                 generators = [torch.Generator().manual_seed(loaded.seed) for loaded in todo]
                 try:
-                    restored = restore(lq, plan, generators, count)
+                    restored = restorer.batch(lq, plan, generators, callback=count)
                 except NonFiniteError as error:
                     names = ", ".join(f"{task.name}/{todo[i].item.name}" for i in error.images)
                     raise RunError(f"{names} with {label}: {error}") from error
-                images = restored.images.cpu()  # waits for a GPU, so the time is right
+                images = restored.samples.cpu()  # waits for a GPU, so the time is right
                 seconds = (time.perf_counter() - start) / len(todo)
                 for loaded, image in zip(todo, images, strict=True):
-                    yield Result(task, label, loaded, image, restored.nfe, restored.tile, seconds)
+                    yield Result(
+                        task=task,
+                        label=label,
+                        loaded=loaded,
+                        image=image,
+                        nfe=restored.nfe,
+                        tile=restored.tile,
+                        seconds=seconds,
+                    )
 
 
-def save_result(job: Job, result: Result, score: Score, records: RecordFile) -> dict[str, float | None]:
+def save_result(
+    job: Job, result: Result, score: Score, records: RecordFile, outcome: Outcome
+) -> dict[str, float | None]:
     """Save the image, score what was saved, and only then record it."""
     loaded = result.loaded
     assert loaded.lq is not None
@@ -255,14 +184,43 @@ def save_result(job: Job, result: Result, score: Score, records: RecordFile) -> 
     task, name = result.task.name, loaded.item.name
     write_atomically(job.image_path(task, result.label, name), encode_image(pixels, ".png", loaded.lq.alpha))
     metrics = {} if loaded.gt is None else score(pixels, loaded.gt)
-    seconds = round(result.seconds, 4)
-    records.add(Record(task, result.label, name, result.nfe, loaded.seed, seconds, result.tile, metrics))
+    record = Record(
+        task=task,
+        solver=result.label,
+        name=name,
+        nfe=result.nfe,
+        seed=loaded.seed,
+        seconds=round(result.seconds, 4),
+        tile=result.tile,
+        metrics=metrics,
+    )
+    records.add(record)
+    if on_sheet(job, result.task, name):
+        outcome.thumbnails[record.key] = shrunk(pixels, THUMBNAIL)
     return metrics
+
+
+def save_input(job: Job, result: Result, score: Score, outcome: Outcome) -> None:
+    """Score the degraded image and keep thumbnails, so that the summary need not read the files again."""
+    loaded, task = result.loaded, result.task.name
+    assert loaded.lq is not None
+    pixels, name = to_uint8(loaded.lq.rgb), loaded.item.name
+    if loaded.gt is not None:
+        outcome.inputs.append(input_record(task, name, loaded.seed, score(pixels, loaded.gt)))
+    if on_sheet(job, result.task, name):
+        outcome.thumbnails[task, "LQ", name] = shrunk(pixels, THUMBNAIL)
+        if loaded.gt is not None:
+            outcome.thumbnails[task, "GT", name] = shrunk(loaded.gt, THUMBNAIL)
+
+
+def on_sheet(job: Job, task: Task, name: str) -> bool:
+    """Whether an image is among the first of its task, which the contact sheet shows."""
+    return name in [item.name for item in task.items[: job.sheet_images]]
 
 
 def finished(job: Job) -> set[Key]:
     """What has a record and still its image."""
-    wanted = {(task.name, label, item.name) for task in job.tasks for label, _ in job.plans for item in task.items}
+    wanted = job.keys
     return {key for key in read_records(job.folder) if key in wanted and job.image_path(*key).is_file()}
 
 

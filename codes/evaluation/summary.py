@@ -15,14 +15,13 @@ from .. import metrics as m
 from ..data.contact_sheet import contact_sheet
 from ..data.images import encode_image, read_picture, to_uint8
 from ..data.pairs import image_seed
+from ..data.sets import Task, load_item
 from ..runtime.files import write_atomically
-from .records import Key, Record, read_records, read_scores, with_scores
-from .run import Job, Task, load_item
+from .job import THUMBNAIL, Job, Outcome
+from .records import INPUT, Key, Record, input_record, read_records, read_scores, with_scores
 from .tables import Column, averages, csv_table, json_table, markdown_table, overall, text_table
 
 Image = NDArray[np.uint8]
-
-INPUT = "(input)"  # the row of the degraded images themselves; no solver can have this name
 
 _WINDOW = 11  # SSIM is undefined on images smaller than its window
 
@@ -138,8 +137,11 @@ def score_again(job: Job, scorer: Scorer) -> None:
     write_atomically(job.folder / "scores.jsonl", ("\n".join(lines) + "\n").encode())
 
 
-def input_records(job: Job, records: Sequence[Record], scorer: Scorer) -> list[Record]:
-    """What the degraded images themselves score, for those that were restored; computed once, kept in inputs.jsonl."""
+def input_records(job: Job, records: Sequence[Record], scorer: Scorer, scored: Sequence[Record]) -> list[Record]:
+    """What the degraded images themselves score, for those that were restored; kept in inputs.jsonl.
+
+    `scored` are those of this run; images that an earlier run restored are read again if its scores are not there.
+    """
     path = job.folder / "inputs.jsonl"
     settings = {"metrics": [*scorer.names, *([] if scorer.lpips else ["without lpips"])], "border": scorer.crop_border}
     known: dict[tuple[str, str], Record] = {}
@@ -147,6 +149,8 @@ def input_records(job: Job, records: Sequence[Record], scorer: Scorer) -> list[R
         first, *lines = (json.loads(line) for line in path.read_text().splitlines())
         if first == settings:
             known = {(line["task"], line["name"]): Record(**line) for line in lines}
+    before = len(known)
+    known |= {(record.task, record.name): record for record in scored}
     restored = {(record.task, record.name) for record in records}
     pairs = [(task, item) for task in job.tasks for item in task.items if item.gt is not None]
     wanted = [(task, item) for task, item in pairs if (task.name, item.name) in restored]
@@ -156,8 +160,8 @@ def input_records(job: Job, records: Sequence[Record], scorer: Scorer) -> list[R
         loaded = load_item(task, item, seed)
         if loaded.lq is not None and loaded.gt is not None:
             scores = scorer(to_uint8(loaded.lq.rgb), loaded.gt)
-            known[task.name, item.name] = Record(task.name, INPUT, item.name, 0, seed, 0.0, None, scores)
-    if missing:
+            known[task.name, item.name] = input_record(task.name, item.name, seed, scores)
+    if len(known) > before:
         lines = [settings, *(asdict(known[key]) for key in sorted(known))]
         write_atomically(path, "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines).encode())
     chosen = ((task.name, item.name) for task, item in wanted)
@@ -165,23 +169,17 @@ def input_records(job: Job, records: Sequence[Record], scorer: Scorer) -> list[R
 
 
 def summarise(
-    job: Job,
-    scorer: Scorer,
-    names: Sequence[str],
-    problems: dict[str, list[str]],
-    notes: Sequence[str],
-    device: torch.device,
-    sheet_images: int = 4,
+    job: Job, scorer: Scorer, names: Sequence[str], outcome: Outcome, notes: Sequence[str], device: torch.device
 ) -> str:
-    """Write summary.json, .csv and .md and a contact sheet per task from what is on disk; returns the table as text."""
-    wanted = {(task.name, label, item.name) for task in job.tasks for label, _ in job.plans for item in task.items}
+    """Write summary.json, .csv and .md and a contact sheet per task; returns the table as text."""
+    wanted = job.keys
     found = [record for record in read_records(job.folder).values() if record.key in wanted]
     records = with_scores(found, read_scores(job.folder))
     columns = columns_of(names)
     sets, set_notes = set_values(job, records, names, device)
-    inputs = input_records(job, records, scorer)
+    inputs = input_records(job, records, scorer, outcome.inputs)
     order = [(task.name, label) for task in job.tasks for label in (INPUT, *(label for label, _ in job.plans))]
-    left_out = {task: len(lines) for task, lines in problems.items()}
+    left_out = {task: len(lines) for task, lines in outcome.problems.items()}
     rows = averages([*inputs, *records], order, columns, left_out, sets)
     means = overall(rows)
     all_notes = [*notes, *set_notes]
@@ -200,7 +198,7 @@ def summarise(
     write_atomically(job.folder / "summary.csv", csv_table([*rows, *means], columns).encode())
     write_atomically(job.folder / "summary.md", f"{title}{markdown_table([*rows, *means], columns)}\n{listed}".encode())
     for task in job.tasks:
-        draw_sheet(job, task, {record.key: record for record in [*inputs, *records]}, sheet_images)
+        draw_sheet(job, task, {record.key: record for record in [*inputs, *records]}, outcome.thumbnails)
     return text
 
 
@@ -209,23 +207,30 @@ def sheet_path(job: Job, task: str) -> Path:
     return job.folder / f"{task}.png"
 
 
-def draw_sheet(job: Job, task: Task, records: dict[Key, Record], images: int) -> None:
-    """LQ | each solver | GT for the first images that have been restored by all solvers."""
+def draw_sheet(job: Job, task: Task, records: dict[Key, Record], thumbnails: dict[Key, Image]) -> None:
+    """LQ | each solver | GT for the first images that all solvers have restored.
+
+    `thumbnails` are those of this run; what an earlier run restored is read from disk.
+    """
     labels = [label for label, _ in job.plans]
     complete = [item for item in task.items if all((task.name, label, item.name) in records for label in labels)]
     rows: list[list[Image | None]] = []
     captions: list[list[str]] = []
-    for item in complete[:images]:
-        loaded = load_item(task, item, image_seed(job.seed, task.name, item.name))
-        if loaded.lq is None:
-            continue
-        restored = [to_uint8(read_picture(job.image_path(task.name, label, item.name)).rgb) for label in labels]
-        rows.append([to_uint8(loaded.lq.rgb), *restored, loaded.gt])
+    for item in complete[: job.sheet_images]:
+        row = [thumbnails.get((task.name, label, item.name)) for label in ("LQ", *labels, "GT")]
+        if any(image is None for image in row[:-1]) or (row[-1] is None and item.gt is not None):
+            loaded = load_item(task, item, image_seed(job.seed, task.name, item.name))
+            if loaded.lq is None:
+                continue
+            restored = [to_uint8(read_picture(job.image_path(task.name, label, item.name)).rgb) for label in labels]
+            row = [to_uint8(loaded.lq.rgb), *restored, loaded.gt]
+        rows.append(row)
         scores = [_caption(records.get((task.name, label, item.name))) for label in (INPUT, *labels)]
         captions.append([*scores, item.name])
     if rows:
         headings = ["degraded", *labels, "clean" if any(row[-1] is not None for row in rows) else ""]
-        write_atomically(sheet_path(job, task.name), encode_image(contact_sheet(headings, rows, captions), ".png"))
+        sheet = contact_sheet(headings, rows, captions, THUMBNAIL)
+        write_atomically(sheet_path(job, task.name), encode_image(sheet, ".png"))
 
 
 def _caption(record: Record | None) -> str:

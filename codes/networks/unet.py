@@ -67,6 +67,7 @@ class UNet(nn.Module):
             nn.Identity(), nn.Linear(nf, time_width), nn.GELU(), nn.Linear(time_width, time_width)
         )
         self.takes_text_context = prompt
+        self.takes_contexts = self.takes_text_context or self.takes_image_context
         if prompt:
             self.prompt = nn.Parameter(torch.rand(1, time_width))
             self.text_mlp = nn.Sequential(

@@ -4,26 +4,25 @@ import json
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from .. import metrics as m
-from ..config import Options, OptionsError, load_options
+from ..config import Options, OptionsError, build_solvers, load_options
 from ..config.errors import error_at
 from ..data.images import to_uint8
 from ..data.pairs import image_seed
-from ..evaluation import session
+from ..data.sets import Task, find_data, load_item
 from ..evaluation.records import read_records
-from ..evaluation.run import Task, load_item
-from ..evaluation.runner import evaluate
+from ..evaluation.run import test_run
 from ..evaluation.summary import Scorer, make_scorer
 from ..figures import collect
 from ..figures.stored import write_items
 from ..names import TASKS
-from ..restoration.restorer import ImageRestorer
+from ..restoration.restorer import Restorer
 from ..runtime.distributed import Process
 from ..solvers import Solver, make_plan
 from ..study.bench import claim, crops, facts_of
@@ -114,7 +113,7 @@ def find_tasks(setup: Setup, base: Options) -> tuple[dict[str, Task], dict[str, 
     problems: dict[str, str] = {}
     for task in TASKS:
         try:
-            (found[task],) = session.find_data(run_options(setup, base, task, "pc"))
+            (found[task],) = find_data(run_options(setup, base, task, "pc"))
         except OptionsError as error:
             problems[task] = str(error)
     return found, problems
@@ -137,7 +136,7 @@ def run_all(
     pairs: Sequence[tuple[str, str]],
     tasks: dict[str, Task],
     process: Process,
-    restorer: ImageRestorer,
+    restorer: Restorer,
     tell: Callable[[str], None],
 ) -> tuple[int, list[str]]:
     """Do the runs of some (task, method) pairs; returns the exit code and which images were left out."""
@@ -156,7 +155,8 @@ def run_all(
         scorer, notes = scorers[names]
         if process.is_main:
             tell(f"[{number}/{len(wanted)}] {task}, {METHODS[method].title}")
-        outcome = evaluate(options, [tasks[task]], restorer, scorer, notes, process).outcome
+        chosen = replace(restorer, solvers=tuple(build_solvers(options, restorer.sde)))
+        outcome = test_run(options, [tasks[task]], chosen, scorer, process, notes=notes).outcome
         problems |= dict.fromkeys(line for lines in outcome.problems.values() for line in lines)
         code = max(code, outcome.exit_code)
         if outcome.interrupted:
@@ -177,9 +177,7 @@ def complete(folder: Path, method: str, images: int, names: Sequence[str]) -> bo
 # ---- what the figures show
 
 
-def compute_figures(
-    setup: Setup, tasks: dict[str, Task], restorer: ImageRestorer, names: Sequence[str], seed: int
-) -> None:
+def compute_figures(setup: Setup, tasks: dict[str, Task], restorer: Restorer, names: Sequence[str], seed: int) -> None:
     """The restorations whose course the figures show, as far as they are not there; for the main process alone."""
     data = setup.root / figures.DATA
 
@@ -228,13 +226,13 @@ class Speed:
     features: float = 0.0
 
 
-def measure(restorer: ImageRestorer, size: int, with_fid: bool, repeats: int = 3) -> Speed:
+def measure(restorer: Restorer, size: int, with_fid: bool, repeats: int = 3) -> Speed:
     """Time this device, on a noise image."""
     image = torch.rand(1, 3, size, size, generator=torch.Generator().manual_seed(0)).to(restorer.device)
     plan = make_plan(restorer.sde, Solver("mrsampler-pc", 2))
 
     def restore() -> None:
-        restorer(image, plan, [torch.Generator().manual_seed(0)]).images.cpu()
+        restorer.batch(image, plan, [torch.Generator().manual_seed(0)]).samples.cpu()
 
     evaluation = _median_seconds(restore, repeats) / plan.nfe
     if not with_fid:

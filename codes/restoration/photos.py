@@ -17,16 +17,16 @@ from ..data.images import ImageError, Picture, decode_picture, encode_image, rea
 from ..runtime.files import digest
 from ..runtime.signals import stop_on_signal
 from ..solvers import StepInfo
-from .api import PhotoRestorer, Restoration
 from .photo_files import Photo, Results, find_photos
+from .restorer import Restoration, Restorer
 
 # White in a map of the standard deviation, in [0, 1]: a fifth of the image range, so that maps can be compared.
 WHITE_STD = 0.2
 
 
-@dataclass(frozen=True)
-class Wishes:
-    """What to make of each photo."""
+@dataclass(frozen=True, kw_only=True)
+class RestoreSettings:
+    """Settings applied to every photo."""
 
     nfe: int | None = None
     algorithm: str | None = None
@@ -68,29 +68,29 @@ def say(text: str) -> None:
 # ---- one photo
 
 
-def settings_of(restorer: PhotoRestorer, wishes: Wishes, weights: Path) -> dict[str, Any]:
+def settings_of(restorer: Restorer, settings: RestoreSettings, weights: Path) -> dict[str, Any]:
     """All that the pixels of a result depend on."""
-    solver = asdict(restorer.solver(wishes.algorithm, wishes.nfe))
+    solver = asdict(restorer.solver(settings.algorithm, settings.nfe))
     return {
         "weights": digest(weights),
         "solver": json.loads(json.dumps({key: value for key, value in solver.items() if value is not None})),
-        "seed": wishes.seed,
-        "samples": wishes.samples,
-        "tile": wishes.tile or restorer.core.tile,
-        "precision": restorer.core.precision,
+        "seed": settings.seed,
+        "samples": settings.samples,
+        "tile": settings.tile or restorer.tile,
+        "precision": restorer.precision,
     }
 
 
-def result_names(name: str, wishes: Wishes) -> dict[str, str]:
+def result_names(name: str, settings: RestoreSettings) -> dict[str, str]:
     """The files that are made of a photo, by what they show."""
     stem, suffix = os.path.splitext(name)  # noqa: PTH122  (keeps the folder)
     names = {"sample 1": name}
-    if wishes.samples > 1:
-        names |= {f"sample {k}": f"{stem}.sample-{k}{suffix}" for k in range(2, wishes.samples + 1)}
+    if settings.samples > 1:
+        names |= {f"sample {k}": f"{stem}.sample-{k}{suffix}" for k in range(2, settings.samples + 1)}
         names["mean"] = f"{stem}.mean{suffix}"
-    if wishes.uncertainty:
+    if settings.uncertainty:
         names["uncertainty"] = f"{stem}.uncertainty.png"
-    if wishes.compare:
+    if settings.compare:
         names["compare"] = f"{stem}.compare.png"
     return names
 
@@ -121,21 +121,21 @@ def uncertainty_map(restoration: Restoration) -> Image:
 
 
 def restored(
-    restorer: PhotoRestorer, picture: Picture, wishes: Wishes, callback: Callable[[StepInfo], None]
+    restorer: Restorer, picture: Picture, settings: RestoreSettings, callback: Callable[[StepInfo], None]
 ) -> Restoration:
-    """One photo restored as wished."""
-    return restorer(
+    """One photo, restored with these settings."""
+    return restorer.sample(
         picture.rgb,
-        nfe=wishes.nfe,
-        seed=wishes.seed,
-        algorithm=wishes.algorithm,
-        samples=wishes.samples,
-        tile=wishes.tile,  # type: ignore[arg-type]  # text that the command line has checked
+        settings.samples,
+        nfe=settings.nfe,
+        seed=settings.seed,
+        algorithm=settings.algorithm,
+        tile=settings.tile,  # type: ignore[arg-type]  # text that the command line has checked
         callback=callback,
     )
 
 
-def described(restorer: PhotoRestorer, picture: Picture) -> str:
+def described(restorer: Restorer, picture: Picture) -> str:
     """The degradations that DA-CLIP recognises, those above 1 %."""
     found = restorer.describe(picture.rgb)
     return ", ".join(f"{word} {100 * share:.0f} %" for word, share in found.items() if share > 0.01)
@@ -144,14 +144,14 @@ def described(restorer: PhotoRestorer, picture: Picture) -> str:
 # ---- all of them
 
 
-def run(restorer: PhotoRestorer, inputs: Sequence[str], output: Path, wishes: Wishes, weights: Path) -> Report:
+def run(restorer: Restorer, inputs: Sequence[str], output: Path, settings: RestoreSettings, weights: Path) -> Report:
     """Restore files into a folder; a file that cannot be restored is told and left out."""
-    results = Results(output, settings_of(restorer, wishes, weights))
-    photos, problems = find_photos(inputs, output, lambda name: result_names(name, wishes).values(), results.made)
+    results = Results(output, settings_of(restorer, settings, weights))
+    photos, problems = find_photos(inputs, output, lambda name: result_names(name, settings).values(), results.made)
     report = Report(problems=len(problems))
     for problem in problems:
         say(problem)
-    if wishes.describe and restorer.core.daclip is None:
+    if settings.describe and restorer.daclip is None:
         say("--describe: no DA-CLIP encoder is loaded (path.daclip), nothing to describe with")
     bar_format = "{percentage:3.0f}% |{bar}| {n:.1f} of {total} photos, {elapsed}, {remaining} left"
     with stop_on_signal() as stop, tqdm(total=len(photos), bar_format=bar_format, disable=None) as bar:
@@ -164,7 +164,7 @@ def run(restorer: PhotoRestorer, inputs: Sequence[str], output: Path, wishes: Wi
             if stop.is_set():
                 break
             try:
-                result = _one(restorer, photo, results, wishes, advance)
+                result = _one(restorer, photo, results, settings, advance)
             except ImageError as error:
                 report.problems += 1
                 say(f"left out: {error}")
@@ -188,25 +188,25 @@ def run(restorer: PhotoRestorer, inputs: Sequence[str], output: Path, wishes: Wi
 
 
 def _one(
-    restorer: PhotoRestorer, photo: Photo, results: Results, wishes: Wishes, callback: Callable[[StepInfo], None]
+    restorer: Restorer, photo: Photo, results: Results, settings: RestoreSettings, callback: Callable[[StepInfo], None]
 ) -> str:
     """Restore one photo; returns what to say about it, nothing if it was done before."""
     content = read_bytes(photo.path)
-    names = result_names(photo.name, wishes)
+    names = result_names(photo.name, settings)
     source = digest(content)
     done, obstacle = results.state(photo.name, source, names.values())
-    if done and not wishes.describe:
+    if done and not settings.describe:
         return ""
     picture = decode_picture(content, str(photo.path))
-    if wishes.describe and restorer.core.daclip is not None:
+    if settings.describe and restorer.daclip is not None:
         print(f"{photo.path}: {described(restorer, picture)}", flush=True)
     if done:
         return ""
-    if obstacle and not wishes.overwrite:
+    if obstacle and not settings.overwrite:
         raise ImageError(obstacle)
     check_can_be_written(picture, photo)
     start = time.perf_counter()
-    restoration = restored(restorer, picture, wishes, callback)
+    restoration = restored(restorer, picture, settings, callback)
     results.write(photo.name, source, encoded(picture, restoration, names))
     return f"{time.perf_counter() - start:.1f} s"
 
@@ -220,14 +220,14 @@ def check_can_be_written(picture: Picture, photo: Photo) -> None:
         raise ImageError(f"{photo.path}: {error}") from error
 
 
-def pipe(restorer: PhotoRestorer, source: BinaryIO, target: BinaryIO, wishes: Wishes) -> None:
+def pipe(restorer: Restorer, source: BinaryIO, target: BinaryIO, settings: RestoreSettings) -> None:
     """Restore the image that comes from one stream into another, in the same format."""
     content = source.read()
     picture = decode_picture(content, "stdin")
-    if wishes.describe and restorer.core.daclip is not None:
+    if settings.describe and restorer.daclip is not None:
         say(f"stdin: {described(restorer, picture)}")
     suffix = suffix_of(content)
     check_can_be_written(picture, Photo(Path("stdin"), f"stdin{suffix}"))
-    restoration = restored(restorer, picture, wishes, lambda info: None)
+    restoration = restored(restorer, picture, settings, lambda info: None)
     target.write(encode_image(to_uint8(restoration.sample), suffix, picture.alpha, picture.metadata))
     target.flush()

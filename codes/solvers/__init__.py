@@ -9,7 +9,7 @@ from .options import Solver
 from .registry import GRIDS, SOLVERS, make_plan
 
 if TYPE_CHECKING:
-    from .plan import Plan
+    from .plan import Plan, PlannedSolver
     from .sampling import NonFiniteError, SampleOutput, StepInfo, sample
 
 __all__ = [
@@ -17,6 +17,7 @@ __all__ = [
     "SOLVERS",
     "NonFiniteError",
     "Plan",
+    "PlannedSolver",
     "SampleOutput",
     "Solver",
     "StepInfo",
@@ -30,4 +31,4 @@ def __getattr__(name: str) -> Any:
 
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(".plan" if name == "Plan" else ".sampling", __name__), name)
+    return getattr(import_module(".plan" if name in ("Plan", "PlannedSolver") else ".sampling", __name__), name)

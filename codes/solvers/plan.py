@@ -10,11 +10,12 @@ algorithms of the paper are rows of this form; `sample` runs any of them.
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 from torch import Tensor
 
 from ..sde import MeanRevertingSDE, Point, linear_combination
-from .options import Threshold
+from .options import Solver, Threshold
 
 
 @dataclass(frozen=True)
@@ -86,6 +87,14 @@ class Plan:
         """How many predictions must be kept."""
         rows = [row for step in self.steps for row in (step.advance, step.correct) if row is not None]
         return max(len(row.c) for row in rows)
+
+
+class PlannedSolver(NamedTuple):
+    """A solver under a label, such as those of an option file, with its plan on one schedule."""
+
+    label: str
+    solver: Solver
+    plan: Plan
 
 
 def start_sigma(sde: MeanRevertingSDE, first: Point) -> float:

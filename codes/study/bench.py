@@ -18,8 +18,11 @@ from tqdm import tqdm
 from ..config import Options, OptionsError, difference, resolved
 from ..data.images import read_image, save_image, to_uint8
 from ..data.pairs import Item, image_seed
+from ..data.sets import Task, load_item
+from ..evaluation.job import Job, together
 from ..evaluation.records import Record, read_records
-from ..evaluation.run import Job, Restorer, Score, Task, load_item, run, together
+from ..evaluation.run import Score, run
+from ..restoration.restorer import Restorer
 from ..runtime.distributed import Process
 from ..runtime.files import write_atomically
 from ..runtime.paths import locate
@@ -59,8 +62,8 @@ class Bench:
 
     def run(self, plans: Iterable[tuple[str, Plan]]) -> None:
         """Restore all images with these plans, as far as that was not done before."""
-        job = Job(self.folder, self.tasks, tuple(plans), self.seed)
-        outcome = together(self.process.gather(run(job, self.restorer, self.score, self.process, self.device)))
+        job = Job(folder=self.folder, tasks=self.tasks, plans=tuple(plans), seed=self.seed, sheet_images=0)
+        outcome = together(self.process.gather(run(job, self.restorer, self.score, self.process)))
         if outcome.interrupted:
             raise Stopped(f"interrupted; the same command goes on from {self.folder}", 130)
         problems = [line for lines in outcome.problems.values() for line in lines]
@@ -106,7 +109,7 @@ def crops(tasks: Sequence[Task], folder: Path, images: int, size: int, seed: int
                     save_image(loaded.gt[rows, columns], gt)
                 save_image(pixels[rows, columns], lq)  # last: what has its LQ image is complete
             items.append(Item(item.name, lq, gt))
-        cut.append(Task(task.name, tuple(items)))
+        cut.append(Task(name=task.name, items=tuple(items)))
     process.barrier()
     return tuple(cut)
 
@@ -117,7 +120,7 @@ def with_reference(bench: Bench) -> Bench:
     label = f"reference-nfe{REFERENCE.nfe}"
     bare.run([(label, make_plan(bench.sde, REFERENCE))])
     bench.process.barrier()
-    job = Job(bench.folder, bare.tasks, (), bench.seed)
+    job = Job(folder=bench.folder, tasks=bare.tasks, plans=(), seed=bench.seed)
 
     def result(task: Task) -> Callable[[str], Path]:
         return lambda name: job.image_path(task.name, label, name)
@@ -180,9 +183,9 @@ def cost(bench: Bench, candidates: Sequence[Candidate]) -> Cost:
     seconds = []
     for _ in range(2):  # the first one warms up
         start = time.perf_counter()
-        restored = bench.restorer(lq, plan, [torch.Generator().manual_seed(0)])
+        restored = bench.restorer.batch(lq, plan, [torch.Generator().manual_seed(0)])
         middle = time.perf_counter()
-        bench.score(to_uint8(restored.images[0]), to_uint8(lq[0]))
+        bench.score(to_uint8(restored.samples[0]), to_uint8(lq[0]))
         seconds.append(((middle - start) / plan.nfe, time.perf_counter() - middle))
     evaluation, scoring = seconds[-1]
     restorations = bench.images * len(candidates)
@@ -204,7 +207,7 @@ def pooled_values(bench: Bench, candidates: Sequence[Candidate]) -> dict[str, di
         inception = m.InceptionFeatures().to(bench.device)
     except m.MissingWeights:
         return {}
-    job = Job(bench.folder, bench.tasks, (), bench.seed)
+    job = Job(folder=bench.folder, tasks=bench.tasks, plans=(), seed=bench.seed)
 
     def features(label: str) -> Any:
         parts = []

@@ -19,17 +19,18 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from tqdm import tqdm
 
-from ..config import Options, OptionsError, build_sde, build_solvers, check_context_dim, resolved
+from ..config import Options, OptionsError, build_sde, build_solvers, resolved
 from ..config.errors import error_at
 from ..data.pairs import DataError
-from ..evaluation.session import described, find_data, sde_settings
+from ..data.sets import find_data
 from ..metrics import LPIPS, MissingWeights
 from ..networks import Architecture, architecture, build
 from ..networks.checkpoints import CheckpointError, Metadata, load_network
 from ..networks.daclip import DaCLIP
 from ..networks.latent import LatentUNet
 from ..networks.predictor import arithmetic, resolve_precision
-from ..restoration.restorer import ImageRestorer
+from ..restoration.loading import described, load_encoders, sde_settings
+from ..restoration.restorer import Restorer
 from ..runtime.distributed import Process
 from ..runtime.paths import locate
 from ..runtime.signals import stop_on_signal
@@ -79,12 +80,18 @@ class Run:
         return Metadata(self.models.choice, fit_target, settings, source=self.folder.name)
 
     @property
-    def restorer(self) -> ImageRestorer:
+    def restorer(self) -> Restorer:
         """The averaged network at work."""
         models = self.models
-        fit_target, precision = self.objective.fit_target, self.options.precision
-        return ImageRestorer(
-            models.ema, models.sde, fit_target, self.device, models.daclip, models.latent, precision, False, "off"
+        return Restorer(
+            network=models.ema,
+            sde=models.sde,
+            fit_target=self.objective.fit_target,
+            device=self.device,
+            daclip=models.daclip,
+            latent=models.latent,
+            precision=self.options.precision,
+            tile="off",
         )
 
 
@@ -150,21 +157,14 @@ def load_models(options: Options, device: torch.device) -> Models:
             with torch.random.fork_rng(devices=[]):
                 torch.manual_seed(options.seed)
                 network = build(choice)
-        daclip = latent = None
-        if path.daclip is not None:
-            loaded, found = load_network(locate(path.daclip))
-            if not isinstance(loaded, DaCLIP):
-                raise error_at(options.file, ("path", "daclip"), f"{path.daclip} is not DA-CLIP: {found.architecture}")
-            check_context_dim(options, int(found.architecture.setting["embed_dim"]))
-            daclip = loaded.to(device).requires_grad_(False)
-        if path.pretrain_model_L is not None:
-            first_stage, _ = load_network(locate(path.pretrain_model_L), "UNet", options.network_L.setting)
-            assert isinstance(first_stage, LatentUNet)
-            latent = first_stage.to(device).requires_grad_(False)
+        daclip, latent = load_encoders(options, device)
     except (CheckpointError, FileNotFoundError) as error:
         raise OptionsError(str(error)) from error
     except ValueError as error:
         raise OptionsError(f"{options.file}: {error}") from error
+    for encoder in (daclip, latent):
+        if encoder is not None:
+            encoder.requires_grad_(False)
     network = network.to(device)
     ema = copy.deepcopy(network).requires_grad_(False)
     return Models(network.train(), ema.eval(), choice, build_sde(options, recorded), daclip, latent)

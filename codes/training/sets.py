@@ -6,8 +6,8 @@ from dataclasses import replace
 from ..config import Options, PairingRule
 from ..config.errors import error_at
 from ..data.pairs import DataError, Item, Pattern, find_images, find_tasks, pair
+from ..data.sets import degradation
 from ..data.varied import NONE
-from ..evaluation.session import degradation
 from ..names import TASKS
 from ..networks.daclip import DaCLIP
 from ..networks.latent import LatentUNet

@@ -13,10 +13,10 @@ from .. import metrics as m
 from ..data.contact_sheet import contact_sheet
 from ..data.images import encode_image, to_uint8
 from ..data.pairs import DataError, image_seed
-from ..evaluation.run import Loaded, Task, load_item
+from ..data.sets import Loaded, Task, load_item
 from ..evaluation.summary import Scorer
 from ..prediction import convert
-from ..restoration.restorer import ImageRestorer
+from ..restoration.restorer import Restorer
 from ..runtime.files import write_atomically
 from ..sde import Point
 from ..solvers import Plan
@@ -38,7 +38,7 @@ class Validation:
     seed: int = 0
     sheet_images: int = 1
 
-    def __call__(self, restorer: ImageRestorer, sheet: Path | None = None) -> Scores:
+    def __call__(self, restorer: Restorer, sheet: Path | None = None) -> Scores:
         """Mean scores of each task and of all ('all/...'): of the input, of the start, of each solver."""
         values: dict[str, dict[str, list[float]]] = {}
         headings = ["degraded", START, *(label for label, _ in self.plans), "clean"]
@@ -68,7 +68,7 @@ class Validation:
             for group, scores in values.items()
         }
 
-    def _restored(self, loaded: Loaded, restorer: ImageRestorer) -> dict[str, Image]:
+    def _restored(self, loaded: Loaded, restorer: Restorer) -> dict[str, Image]:
         assert loaded.lq is not None
         lq = loaded.lq.rgb[None].to(restorer.device)
 
@@ -77,12 +77,12 @@ class Validation:
 
         images = {"input": to_uint8(lq[0]), START: to_uint8(predicted_at_start(restorer, lq, generators()[0])[0])}
         for label, plan in self.plans:
-            images[label] = to_uint8(restorer(lq, plan, generators()).images[0])
+            images[label] = to_uint8(restorer.batch(lq, plan, generators()).samples[0])
         return images
 
 
 @torch.inference_mode()
-def predicted_at_start(restorer: ImageRestorer, lq: Tensor, generator: torch.Generator) -> Tensor:
+def predicted_at_start(restorer: Restorer, lq: Tensor, generator: torch.Generator) -> Tensor:
     """The clean image as the network sees it at t = T in the state that sampling starts from."""
     sde = restorer.sde
     mu, skips = (lq, None) if restorer.latent is None else restorer.latent.encode(lq)

@@ -2,7 +2,7 @@
 
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,13 +13,15 @@ from torch import Tensor
 
 from codes.data.images import save_image
 from codes.data.pairs import pair
-from codes.evaluation.run import Job, Restored, Task, run
+from codes.data.sets import Task
+from codes.evaluation.job import Job
+from codes.evaluation.run import run
 from codes.evaluation.summary import make_scorer
 from codes.networks import build_network
-from codes.restoration.restorer import ImageRestorer
+from codes.restoration.restorer import Restoration, Restorer
 from codes.runtime.distributed import Process
 from codes.sde import MeanRevertingSDE
-from codes.solvers import Plan, Solver, StepInfo, make_plan
+from codes.solvers import Plan, Solver, make_plan
 
 from .networks import NETWORKS
 
@@ -28,20 +30,19 @@ from .networks import NETWORKS
 class Stopwatch:
     """A restorer that adds up its own time."""
 
-    restore: ImageRestorer
+    restorer: Restorer
     seconds: float = 0.0
     calls: list[float] = field(default_factory=list)
 
-    def __call__(
-        self,
-        lq: Tensor,
-        plan: Plan,
-        generators: Sequence[torch.Generator],
-        callback: Callable[[StepInfo], None] | None = None,
-    ) -> Restored:
+    @property
+    def device(self) -> torch.device:
+        """Where the network is."""
+        return self.restorer.device
+
+    def batch(self, lq: Tensor, plan: Plan, generators: Sequence[torch.Generator], **options: Any) -> Restoration:
         """Restore and count the seconds."""
         start = time.perf_counter()
-        result = self.restore(lq, plan, generators, callback)
+        result = self.restorer.batch(lq, plan, generators, **options)
         self.seconds += time.perf_counter() - start
         return result
 
@@ -54,7 +55,7 @@ def measure(
     device = torch.device("cpu")
     network = build_network(which, setting | {"use_degra_context": False, "use_image_context": False})
     sde = MeanRevertingSDE()
-    restorer = Stopwatch(ImageRestorer(network, sde, "noise", device))
+    restorer = Stopwatch(Restorer(network=network, sde=sde, fit_target="noise", device=device))
     scorer, notes = make_scorer(metrics, 0, device)
     rng = np.random.default_rng(0)
     with tempfile.TemporaryDirectory() as name:
@@ -64,9 +65,9 @@ def measure(
                 save_image(rng.integers(0, 255, (size, size, 3)).astype(np.uint8), folder / kind / f"{i}.png")
         items, _ = pair(folder / "LQ", folder / "GT")
         plan = make_plan(sde, Solver("mrsampler-pc", nfe))
-        job = Job(folder, (Task("random", tuple(items)),), ((f"nfe{nfe}", plan),))
+        job = Job(folder=folder, tasks=(Task(name="random", items=tuple(items)),), plans=((f"nfe{nfe}", plan),))
         start = time.perf_counter()
-        outcome = run(job, restorer, scorer, Process(), device)
+        outcome = run(job, restorer, scorer, Process())  # type: ignore[arg-type]
         total = time.perf_counter() - start
     assert outcome.exit_code == 0, outcome
     return {

@@ -1,0 +1,185 @@
+"""From an option file, a checkpoint or a folder to a restorer."""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from ..config import (
+    Options,
+    OptionsError,
+    build_sde,
+    build_solvers,
+    check_against_checkpoint,
+    check_context_dim,
+    options_for,
+)
+from ..config.errors import error_at
+from ..networks import architecture
+from ..networks.checkpoints import (
+    CheckpointError,
+    Metadata,
+    SDESettings,
+    load_network,
+    missing_file_message,
+    published_sde,
+)
+from ..networks.daclip import DaCLIP
+from ..networks.latent import LatentUNet
+from ..networks.unet import UNet
+from ..runtime.device import choose_device
+from ..runtime.paths import locate
+from ..sde import MeanRevertingSDE
+from .restorer import Restorer
+
+log = logging.getLogger(__name__)
+
+
+def load_restorer(path: str | Path, device: str = "auto", overrides: Sequence[str] = ()) -> Restorer:
+    """Load a restorer from an option file (.yml), or from a checkpoint that describes itself (.safetensors).
+
+    path        an option file: its weights, schedule, solvers, tile and precision apply, its datasets do not matter.
+                Or weights, whose metadata name the network, its prediction and its schedule. A path that does not
+                exist is also looked for in the project's folder.
+    device      'cpu', 'cuda', 'cuda:1'; 'auto' is what the option file says, else a GPU if there is one
+    overrides   options as `test.py --set` takes them, e.g. ["precision=bf16", "path.daclip=pretrained/daclip.pt"]
+
+    Raises OptionsError with one line for each problem of the file.
+
+    >>> import tempfile
+    >>> import numpy as np
+    >>> from codes.networks import architecture, build
+    >>> from codes.networks.checkpoints import Metadata, SDESettings, save_checkpoint
+    >>> choice = architecture(
+    ...     "ConditionalNAFNet", {"width": 8, "enc_blk_nums": [1], "middle_blk_num": 1, "dec_blk_nums": [1]}
+    ... )
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     file = Path(folder) / "untrained.safetensors"
+    ...     save_checkpoint(file, build(choice).state_dict(), Metadata(choice, "noise", SDESettings(50)))
+    ...     restorer = load_restorer(file, device="cpu")
+    >>> restorer.fit_target, restorer.solver().algorithm
+    ('noise', 'mrsampler')
+    >>> restorer(np.zeros((16, 20, 3), np.uint8), nfe=2).shape
+    torch.Size([3, 16, 20])
+    """
+    return restorer_of(options_for(locate(path), overrides), device)
+
+
+def restorer_of(options: Options, device: str | torch.device = "auto") -> Restorer:
+    """The restorer of options that have been read: every network is loaded once and checked against them."""
+    if isinstance(device, str):
+        device = choose_device(options.device if device == "auto" else device)
+    check_weights(options)
+    networks = load_networks(options, device)
+    metadata = networks.metadata
+    check_against_checkpoint(options, described(metadata))
+    if networks.daclip is None and isinstance(networks.network, UNet) and networks.network.takes_contexts:
+        raise error_at(options.file, ("path", "daclip"), f"missing, {metadata.architecture} takes its contexts")
+    sde = build_sde(options, described(metadata))
+    solvers = build_solvers(options, sde)
+    given = {solver.fit_target for _, solver, _ in solvers} - {None}
+    if len(given) > 1:
+        raise error_at(options.file, ("sampler", "fit_target"), f"one network predicts one thing, not {given}")
+    return Restorer(
+        network=networks.network,
+        sde=sde,
+        # From the option file, else the checkpoint, else 'noise', which all published checkpoints predict.
+        fit_target=str(next(iter(given), None) or metadata.fit_target or "noise"),
+        device=device,
+        solvers=tuple(solvers),
+        daclip=networks.daclip,
+        latent=networks.latent,
+        precision=options.precision,
+        compile=options.compile,
+        tile=options.tile,
+    )
+
+
+@dataclass(frozen=True)
+class Networks:
+    """The networks of an option file, on their device."""
+
+    network: nn.Module
+    metadata: Metadata
+    daclip: DaCLIP | None = None
+    latent: LatentUNet | None = None
+
+
+def load_networks(options: Options, device: torch.device) -> Networks:
+    """Load the network and the encoders that the options name; raises OptionsError."""
+    wanted, path = options.network_G, options.path
+    try:
+        network, metadata = load_network(
+            locate(path.pretrain_model_G or ""), wanted.which_model_G, wanted.setting, wanted.variant
+        )
+        log.info("network: %s, %s weights of %s", metadata.architecture, metadata.weights, metadata.source)
+        return Networks(network.to(device), metadata, *load_encoders(options, device))
+    except CheckpointError as error:
+        raise OptionsError(str(error)) from error
+
+
+def load_encoders(options: Options, device: torch.device) -> tuple[DaCLIP | None, LatentUNet | None]:
+    """DA-CLIP and the network between images and latents, where the options name them; raises CheckpointError."""
+    path = options.path
+    daclip = latent = None
+    if path.daclip is not None:
+        loaded, found = load_network(locate(path.daclip))
+        if not isinstance(loaded, DaCLIP):
+            text = f"{path.daclip} is not DA-CLIP but {found.architecture}"
+            raise error_at(options.file, ("path", "daclip"), text)
+        check_context_dim(options, int(found.architecture.setting["embed_dim"]))
+        daclip = loaded.to(device)
+    if path.pretrain_model_L is not None:
+        first_stage, _ = load_network(locate(path.pretrain_model_L), "UNet", options.network_L.setting)
+        assert isinstance(first_stage, LatentUNet)
+        latent = first_stage.to(device)
+    return daclip, latent
+
+
+def check_weights(options: Options) -> None:
+    """Raise unless every weight file that the options name is there."""
+    network = options.network_G
+    if options.path.pretrain_model_G is None:
+        raise error_at(options.file, ("path", "pretrain_model_G"), "missing, nothing to restore images with")
+    wanted = None
+    if network.which_model_G is not None:
+        try:
+            wanted = architecture(network.which_model_G, network.setting, network.variant)
+        except ValueError as error:
+            raise OptionsError(f"{options.file}: {error}") from error
+    for key, chosen in (
+        ("pretrain_model_G", wanted),
+        ("daclip", architecture("DaCLIP", {})),
+        ("pretrain_model_L", architecture("UNet", {})),
+    ):
+        path = getattr(options.path, key)
+        if path is not None and not locate(path).exists():
+            raise error_at(options.file, ("path", key), missing_file_message(locate(path), chosen))
+
+
+def described(metadata: Metadata) -> dict[str, Any]:
+    """Checkpoint metadata as the options know it, with the published SDE where the file records none."""
+    sde = metadata.sde
+    choice = metadata.architecture
+    result: dict[str, Any] = {
+        "which_model_G": choice.which_model_G,
+        "variant": choice.variant,
+        "setting": dict(choice.setting),
+        "fit_target": metadata.fit_target,
+    }
+    if sde is not None:
+        result["sde"] = asdict(sde)
+    else:
+        published = published_sde(choice)
+        # Only the convention: max_sigma differs between published checkpoints of one architecture.
+        result["sde"] = {} if published is None else {"convention": published.convention}
+    return result
+
+
+def sde_settings(sde: MeanRevertingSDE) -> SDESettings:
+    """The schedule as checkpoints record it."""
+    return SDESettings(sde.max_sigma, sde.T, sde.schedule, sde.eps, sde.convention)

@@ -4,21 +4,12 @@ import difflib
 from collections.abc import Callable, Iterable
 from typing import Any, Literal, TypeVar, get_args
 
+from .rows import DEGRADATIONS
+
 Network = TypeVar("Network", bound=Callable[..., Any])
 
-TaskName = Literal[
-    "motion-blurry",
-    "hazy",
-    "jpeg-compressed",
-    "low-light",
-    "noisy",
-    "raindrop",
-    "rainy",
-    "shadowed",
-    "snowy",
-    "uncompleted",
-]
-TASKS: tuple[TaskName, ...] = get_args(TaskName)  # the ten degradations, by the names of their folders
+# The ten published degradations, by the names of their folders.
+TASKS: tuple[str, ...] = tuple(row.name for row in DEGRADATIONS.values() if row.published)
 
 Prediction = Literal["noise", "data", "velocity", "score"]
 PREDICTIONS: tuple[Prediction, ...] = get_args(Prediction)  # what a network may predict

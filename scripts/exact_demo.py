@@ -10,7 +10,7 @@ from codes.study.demo import run
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Write to results/exact-demo unless told otherwise."""
+    """Run the demonstration."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
         "-o", "--output", type=Path, default=Path("results/exact-demo"), help="folder (default: %(default)s)"

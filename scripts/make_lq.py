@@ -12,6 +12,7 @@ from codes.commands.cli import at_least
 from codes.data.pairs import DataError
 from codes.data.synthesis import make_pairs
 from codes.names import TASKS
+from codes.rows import DEGRADATIONS
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -26,10 +27,10 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument(
         "--tasks",
         nargs="+",
-        choices=TASKS,
+        choices=DEGRADATIONS,
         default=list(TASKS),
         metavar="TASK",
-        help=f"all by default: {' '.join(TASKS)}",
+        help="; ".join(f"{row.name}: {row.title}" for row in DEGRADATIONS.values()) + " (default: the published)",
     )
     parser.add_argument(
         "--seed", type=int, default=0, help="another seed gives other degradations (default: %(default)s)"

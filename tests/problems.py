@@ -1,4 +1,4 @@
-"""The problems of the numerical study, and how a sampler does on them."""
+"""The problems of docs/numerics.md, and how a sampler does on them."""
 
 import math
 
@@ -25,7 +25,7 @@ def study_problems() -> list[Mixture]:
     gauss16 = mixture("gauss16", np.ones(1), 0.12 * rng.standard_normal((1, 16)), std)
     means = np.array([[0.15, 0.1], [-0.12, 0.15], [0.05, -0.2], [-0.2, -0.1]])
     gmm2 = mixture("gmm2", np.array([0.4, 0.3, 0.2, 0.1]), means, 0.02)
-    rng.standard_normal((64, 64))  # the study drew a rotation here that it did not use
+    rng.standard_normal((64, 64))  # unused, but the draws that follow depend on it
     means = np.zeros((16, 64))
     means[:, :8] = 0.25 * rng.standard_normal((16, 8))
     gmm64 = mixture("gmm64", np.ones(16) / 16, means, np.repeat([0.06, 0.03, 0.01], [8, 16, 40]))

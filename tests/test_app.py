@@ -22,7 +22,7 @@ from codes.app import render, service
 from codes.app.examples import make_examples
 from codes.app.uploads import Limits, decode_upload, preview
 from codes.data.images import ImageError, decode_picture, encode_image, to_uint8
-from codes.evaluation.summary import Scorer
+from codes.metrics import Scorer
 from codes.names import TASKS
 from codes.restoration.loading import load_restorer
 from codes.solvers import PlannedSolver, Solver, make_plan

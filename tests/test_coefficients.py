@@ -1,4 +1,4 @@
-"""One step of the scheme: facts 3 to 11, 17, 18, 23 and 27 of the numerical study."""
+"""One step of the scheme: facts 3 to 11, 17, 18, 23 and 27 of docs/numerics.md."""
 
 import json
 import math
@@ -32,7 +32,8 @@ def make_row(scheme, s, h, spacing, parameterization, tau) -> tuple[Row, list[fl
     return row(*points, nodes, parameterization=parameterization, tau=tau), nodes
 
 
-def test_fact_3_golden_coefficients():
+def test_coefficients_equal_the_golden_values():
+    """Fact 3 of docs/numerics.md."""
     assert len(GOLDEN) == 384
     for golden in GOLDEN:
         nodes = golden["hist"][: int(golden["kind"][1])]
@@ -48,8 +49,8 @@ def test_fact_3_golden_coefficients():
 
 
 @pytest.mark.parametrize(("scheme", "h", "tau"), list(product(SCHEMES, H, [0.0, 0.3, 1.0])))
-def test_facts_4_and_5_sum_rules(scheme, h, tau):
-    """Weights of x, mu and predictions add up to 1, and polynomials of the scheme's degree are integrated exactly."""
+def test_weights_add_up_to_one_and_integrate_polynomials_exactly(scheme, h, tau):
+    """Facts 4 and 5: weights add up to 1, and polynomials of the scheme's degree are integrated exactly."""
     for parameterization in ("data", "noise"):
         got, nodes = make_row(scheme, 0.4, h, 0.7 * h, parameterization, tau)
         total = got.a + got.b + (sum(got.c) if parameterization == "data" else 0.0)
@@ -67,8 +68,8 @@ def test_facts_4_and_5_sum_rules(scheme, h, tau):
 
 
 @pytest.mark.parametrize(("scheme", "h", "tau"), list(product(SCHEMES, [0.1, 1.0, 4.0], [0.0, 0.5, 1.0])))
-def test_fact_6_shift_invariance(scheme, h, tau):
-    """Adding a constant to x, mu and the data predictions adds it to the result."""
+def test_adding_a_constant_to_all_images_adds_it_to_the_result(scheme, h, tau):
+    """Fact 6: adding a constant to x, mu and the data predictions adds it to the result."""
     got, nodes = make_row(scheme, -1.0, h, 0.5 * h, "data", tau)
     generator = torch.Generator().manual_seed(0)
     x, mu, *m = torch.rand(2 + len(nodes), 5, dtype=torch.float64, generator=generator)
@@ -79,8 +80,8 @@ def test_fact_6_shift_invariance(scheme, h, tau):
 
 @pytest.mark.parametrize("nfe", [1, 2, 5, 10, 37, 100])
 @pytest.mark.parametrize("schedule", ["linspace", "linear-lambda", "sinh"])
-def test_fact_7_posterior_sampling_is_sde_d_1(nfe, schedule):
-    """Eq. (19) with the alphas of the two points, and sigma_inf^2 in the variance, is MR Sampler's first SDE step."""
+def test_posterior_sampling_is_the_first_order_sde_step(nfe, schedule):
+    """Fact 7: Eq. (19) with the alphas of both points, and sigma_inf^2 in the variance, is the first SDE step."""
     posterior = make_plan(SDE, Solver("posterior", nfe, time_schedule=schedule))
     mr = make_plan(SDE, Solver("mrsampler", nfe, order=1, time_schedule=schedule))
     for ours, theirs in zip(posterior.steps, mr.steps, strict=True):
@@ -90,7 +91,8 @@ def test_fact_7_posterior_sampling_is_sde_d_1(nfe, schedule):
         assert ours.point == theirs.point
 
 
-def test_fact_7_also_where_sigma_0_is_zero():
+def test_posterior_sampling_is_the_first_order_sde_step_where_sigma_0_is_zero():
+    """Fact 7 of docs/numerics.md."""
     sde = MeanRevertingSDE(convention="irsde")
     last_posterior = make_plan(sde, Solver("posterior", 10)).steps[-1].advance
     last_mr = make_plan(sde, Solver("mrsampler", 10, order=1, time_schedule="linspace")).steps[-1].advance
@@ -101,7 +103,8 @@ def test_fact_7_also_where_sigma_0_is_zero():
 
 @pytest.mark.parametrize("h", [0.01, 0.3, 2.0, 5.0])
 @pytest.mark.parametrize("lambda_s", [-3.669, -1.0, 2.0])
-def test_fact_8_ode_n_1_and_ode_d_1_are_ddim(h, lambda_s):
+def test_both_first_order_ode_steps_are_ddim(h, lambda_s):
+    """Fact 8 of docs/numerics.md."""
     s, t = SDE.point_from_lambda(lambda_s), SDE.point_from_lambda(lambda_s + h)
     generator = torch.Generator().manual_seed(0)
     x, mu, eps = torch.rand(3, 50, dtype=torch.float64, generator=generator)
@@ -114,8 +117,8 @@ def test_fact_8_ode_n_1_and_ode_d_1_are_ddim(h, lambda_s):
 
 
 @pytest.mark.parametrize(("h", "tau"), list(product([0.05, 0.9, 4.0], [0.0, 0.3, 1.0])))
-def test_fact_9_constant_prediction_is_integrated_exactly(h, tau):
-    """With a constant x0 every data scheme gives the exact transition mean."""
+def test_constant_data_prediction_is_integrated_exactly(h, tau):
+    """Fact 9: with a constant x0 every data scheme gives the exact transition mean."""
     s, t = SDE.point_from_lambda(0.2), SDE.point_from_lambda(0.2 + h)
     x, mu, x0 = 0.7, 0.4, 0.9
     a = t.sigma / s.sigma * math.exp(-(tau**2) * h)
@@ -125,7 +128,8 @@ def test_fact_9_constant_prediction_is_integrated_exactly(h, tau):
         assert got.a * x + got.b * mu + sum(got.c) * x0 == pytest.approx(exact, abs=1e-12)
 
 
-def test_fact_10_integrals_against_50_digits():
+def test_integrals_agree_with_50_digits():
+    """Fact 10 of docs/numerics.md."""
     mpmath.mp.dps = 50
     for h, n in product([1e-6, 1e-3, 0.1, 0.49, 0.51, 1.0, 2.5, 5.0], range(4)):
         H = mpmath.mpf(h)
@@ -137,7 +141,8 @@ def test_fact_10_integrals_against_50_digits():
 
 
 @pytest.mark.parametrize(("h", "tau"), list(product([0.05, 0.9, 4.0], [0.0, 0.3, 1.0])))
-def test_fact_11_correctors_without_news_repeat_the_predictor(h, tau):
+def test_corrector_without_new_information_repeats_the_predictor(h, tau):
+    """Fact 11 of docs/numerics.md."""
     for parameterization in ("data", "noise"):
         p1, _ = make_row("P1", 0.2, h, 0.4, parameterization, tau)
         c1, _ = make_row("C1", 0.2, h, 0.4, parameterization, tau)
@@ -166,7 +171,8 @@ def spectral_radius(order: int, h: float, parameterization: str, tau: float) -> 
     return float(np.max(np.abs(np.linalg.eigvals(companion))))
 
 
-def test_fact_17_noise_prediction_is_unstable_for_large_steps():
+def test_noise_prediction_is_unstable_for_large_steps():
+    """Fact 17 of docs/numerics.md."""
     assert spectral_radius(2, 0.55, "noise", 1.0) > 1 > spectral_radius(2, 0.52, "noise", 1.0)
     assert spectral_radius(2, 1.27, "noise", 0.0) > 1 + 1e-9 and spectral_radius(2, 1.24, "noise", 0.0) <= 1 + 1e-9
     edge = math.log(3)
@@ -174,13 +180,15 @@ def test_fact_17_noise_prediction_is_unstable_for_large_steps():
 
 
 @pytest.mark.parametrize(("order", "tau"), list(product([1, 2, 3], [0.0, 0.3, 1.0])))
-def test_fact_17_data_prediction_is_stable_for_every_step(order, tau):
+def test_data_prediction_is_stable_for_every_step(order, tau):
+    """Fact 17 of docs/numerics.md."""
     for h in np.linspace(0.01, 12, 200):
         assert spectral_radius(order, float(h), "data", tau) <= 1 + 1e-9, h
 
 
 @pytest.mark.parametrize("h", [0.1, 0.49, 0.98, 1.96])
-def test_fact_18_variance_of_one_step_on_data_without_variance(h):
+def test_variance_of_one_step_on_data_without_variance(h):
+    """Fact 18 of docs/numerics.md."""
     s, t = SDE.point_from_lambda(1.0), SDE.point_from_lambda(1.0 + h)
     noise = row(s, t, [s.lambda_], parameterization="noise", tau=1.0)
     inflated = t.sigma**2 * (1 + 2 * math.expm1(h) ** 2)
@@ -189,7 +197,8 @@ def test_fact_18_variance_of_one_step_on_data_without_variance(h):
     assert (data.a * s.sigma) ** 2 + data.d**2 == pytest.approx(t.sigma**2, rel=1e-12)
 
 
-def test_fact_23_gate_values():
+def test_gate_values_on_uniform_and_optimised_grids():
+    """Fact 23 of docs/numerics.md."""
     nfes = [2, 3, 4, 5, 6, 8, 10]
     expected = {0.0: [59.2, 11.0, 4.69, 2.79, 1.97, 1.27, 0.98], 1.0: [62.9, 12.0, 5.14, 3.06, 2.16, 1.38, 1.05]}
     for tau, values in expected.items():
@@ -207,7 +216,8 @@ def test_fact_23_gate_values():
     assert orders == [1, 1, 2, 1]  # step 2 refused, step 3 accepted, last step of order 1
 
 
-def test_fact_27_coefficients_are_python_floats():
+def test_coefficients_are_python_floats():
+    """Fact 27 of docs/numerics.md."""
     for algorithm in ("mrsampler", "mrsampler-pc", "posterior", "sde", "ode", "heun"):
         for compat in (None, "official"):
             if algorithm == "mrsampler-pc" and compat:

@@ -18,9 +18,11 @@ from codes.data.degradations import (
     tensor_degradation,
 )
 from codes.data.images import read_image, save_image, to_uint8
-from codes.data.pairs import TASKS, DataError, find_tasks, image_seed, pair
+from codes.data.pairs import DataError, find_tasks, image_seed, pair
 from codes.data.photos import Photo, PhotoError, Source, prepare_photos
 from codes.data.synthesis import make_pairs
+from codes.names import TASKS
+from codes.rows import load
 from scripts.make_lq import main
 
 DRAWS_NOTHING = ("jpeg-compressed",)
@@ -49,6 +51,10 @@ def edges(image: np.ndarray, axis: int) -> float:
 
 def test_there_is_one_for_every_task():
     assert set(DEGRADATIONS) == set(TASKS)
+    assert TASKS == (
+        "motion-blurry", "hazy", "jpeg-compressed", "low-light", "noisy", "raindrop", "rainy", "shadowed", "snowy",
+        "uncompleted",
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("name", TASKS)
@@ -321,7 +327,7 @@ def test_published_inpainting_takes_a_random_mask_of_the_folder(tmp_path):
 
 
 def test_every_strength_is_documented():
-    for function in DEGRADATIONS.values():
+    for function in (load(row.function) for row in DEGRADATIONS.values()):
         for keyword in list(inspect.signature(function).parameters)[2:]:
             assert keyword in function.__doc__, (function.__name__, keyword)
 

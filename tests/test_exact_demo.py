@@ -1,4 +1,4 @@
-"""The demonstration: what it writes, and that the picture's message is true."""
+"""The demonstration writes its tables and picture, and they show what its text says."""
 
 import csv
 

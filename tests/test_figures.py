@@ -11,24 +11,31 @@ from codes.figures.comparison import ComparisonRow, detailed_part
 from codes.figures.convergence import ConvergenceRun, convergence_ratio
 from codes.figures.curves import CurvePoint
 from codes.figures.stability import Scheme, critical_step, exact_gain, theory
-from codes.figures.trajectories import Trajectory, explained, principal_plane, project
+from codes.figures.trajectories import Pair, Trajectory, explained, principal_plane, project
+from codes.rows import load
+from codes.study import figures as study
 from codes.study.candidates import Candidate
 
-RNG = np.random.default_rng(0)
+ALL = FIGURES | study.FIGURES
 
 
-def picture(side: int = 16) -> np.ndarray:
-    return RNG.integers(0, 255, (side, side, 3)).astype(np.uint8)
+@pytest.fixture
+def rng() -> np.random.Generator:
+    return np.random.default_rng(0)
+
+
+def picture(side: int = 16, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).integers(0, 255, (side, side, 3)).astype(np.uint8)
 
 
 # ---- what is computed
 
 
-def test_plane_of_known_states():
+def test_plane_of_known_states(rng):
     """States in a plane of 50 dimensions come back as they were, up to a turn, and lose nothing."""
-    basis = np.linalg.qr(RNG.standard_normal((50, 2)))[0].T
-    flat = RNG.standard_normal((20, 2)) * [3, 1]
-    states = flat @ basis + RNG.standard_normal(50)
+    basis = np.linalg.qr(rng.standard_normal((50, 2)))[0].T
+    flat = rng.standard_normal((20, 2)) * [3, 1]
+    states = flat @ basis + rng.standard_normal(50)
     plane = principal_plane(states)
     assert np.allclose(plane[1] @ plane[1].T, np.eye(2), atol=1e-12)
     assert explained(states, plane) == pytest.approx(1, abs=1e-12)
@@ -51,10 +58,10 @@ def test_convergence_ratio_of_a_known_trajectory():
     assert convergence_ratio(both, lambdas).tolist() == [0.5, 0.5, 1.0]
 
 
-def test_convergence_ratio_depends_on_the_origin():
+def test_convergence_ratio_depends_on_the_origin(rng):
     """Why it is no test of stability: shifting data and mu together changes no sample, but the ratio."""
     lambdas = np.linspace(-3, 6, 7)
-    m = 0.5 + 0.1 * RNG.standard_normal((6, 1000))
+    m = 0.5 + 0.1 * rng.standard_normal((6, 1000))
     assert (convergence_ratio(m, lambdas) > convergence_ratio(m - 0.5, lambdas)).all()
 
 
@@ -84,9 +91,9 @@ def test_critical_steps_are_those_of_the_recursions():
         theory(Scheme("data", 3, 1.0), 1)
 
 
-def test_most_detailed_part():
+def test_most_detailed_part(rng):
     image = np.full((64, 64, 3), 100, np.uint8)
-    image[40:56, 8:24] = RNG.integers(0, 255, (16, 16, 3))
+    image[40:56, 8:24] = rng.integers(0, 255, (16, 16, 3))
     top, left = detailed_part(image, 16)
     assert abs(top - 40) <= 1 and abs(left - 8) <= 1
 
@@ -96,6 +103,7 @@ def test_most_detailed_part():
 
 def example(name):
     """Arguments of a figure, without the path."""
+    rng = np.random.default_rng(0)
     points = [
         CurvePoint(task, method, nfe, {"fid": 20 + 100 / nfe, "lpips": None}, published)
         for task in ("rainy", "hazy")
@@ -104,8 +112,8 @@ def example(name):
         for published in (True, False)
     ]
     runs = [
-        Trajectory("Euler", 3, RNG.random((4, 8, 8, 3)).astype(np.float16)),
-        Trajectory("MR Sampler-1", 2, RNG.random((3, 8, 8, 3)).astype(np.float16)),
+        Trajectory("Euler", 3, rng.random((4, 8, 8, 3)).astype(np.float16)),
+        Trajectory("MR Sampler-1", 2, rng.random((3, 8, 8, 3)).astype(np.float16)),
     ]
     convergence = [
         ConvergenceRun(nfe, kind, "sde", np.linspace(0, 1, nfe - 1), picture(), 20.0, centred=None)
@@ -121,7 +129,7 @@ def example(name):
     gains = [stability.Gain("noise", 2, 1.0, "narrow", 1.0, 2.5)]
     return {
         "curves": (points,),
-        "trajectories": (runs, picture(8), picture(8)),
+        "trajectories": (runs, [Pair(picture(8), picture(8, seed=1))]),
         "convergence": (convergence,),
         "comparison": ([row],),
         "stability": (gains,),
@@ -130,11 +138,11 @@ def example(name):
     }[name]
 
 
-@pytest.mark.parametrize("name", FIGURES)
+@pytest.mark.parametrize("name", ALL)
 def test_same_numbers_give_the_same_files(name, tmp_path):
     arguments = example(name)
-    first = FIGURES[name].draw(*arguments, tmp_path / "a" / name)
-    second = FIGURES[name].draw(*arguments, tmp_path / "b" / name)
+    first = ALL[name].draw(*arguments, tmp_path / "a" / name)
+    second = ALL[name].draw(*arguments, tmp_path / "b" / name)
     assert [path.name for path in first] == [f"{name}.png", f"{name}.svg"]
     for a, b in zip(first, second, strict=True):
         assert a.read_bytes() == b.read_bytes()
@@ -144,7 +152,15 @@ def test_same_numbers_give_the_same_files(name, tmp_path):
         assert "FID" in svg and "LPIPS" not in svg and "another" in svg
 
 
-def test_nothing_to_draw_is_told(tmp_path):
+def test_rows_are_complete():
+    for name, row in ALL.items():
+        assert row.name == name and row.title and row.caption.endswith(".")
+        assert not row.collect or callable(load(row.collect))
+        assert not row.stored or row.stored[0][0] == name
+    assert {name for name in FIGURES if not FIGURES[name].stored} == {"curves"}
+
+
+def test_nothing_to_draw_is_an_error(tmp_path):
     points = [CurvePoint("rainy", "Euler", 5, {"fid": None})]
     with pytest.raises(ValueError, match="nothing to draw: no values of fid, lpips"):
         FIGURES["curves"].draw(points, tmp_path / "none")
@@ -166,10 +182,10 @@ def test_frequent_colours_stay_exact():
     assert (back[0, 0] == [0, 114, 178]).all() and (back.reshape(-1, 3)[1:] == pixels.reshape(-1, 3)[1:]).all()
 
 
-def test_what_is_stored_comes_back(tmp_path):
+def test_what_is_stored_comes_back(tmp_path, rng):
     runs = [
-        ConvergenceRun(5, "data", "sde", RNG.random(4), picture(), 21.5, RNG.random(4)),
-        ConvergenceRun(3, "noise", "ode", RNG.random(2), picture(8), math.nan),
+        ConvergenceRun(5, "data", "sde", rng.random(4), picture(), 21.5, rng.random(4)),
+        ConvergenceRun(3, "noise", "ode", rng.random(2), picture(8), math.nan),
     ]
     stored.write_items(tmp_path / "runs.npz", runs)
     for before, after in zip(runs, stored.read_items(tmp_path / "runs.npz", ConvergenceRun), strict=True):

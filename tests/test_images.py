@@ -18,6 +18,7 @@ from codes.data.images import (
     save_image,
     to_uint8,
 )
+from codes.data.metadata import orientation, upright
 from codes.runtime.files import write_atomically
 
 
@@ -104,6 +105,52 @@ def test_exif_orientation_is_applied_to_colours_and_alpha(scene, orientation):
     alpha = stored[..., :1] // 2
     picture = decode_picture(png_with_exif(np.concatenate([stored, alpha], 2), orientation), "x")
     assert np.array_equal(pixels(picture), scene) and np.array_equal(picture.alpha, scene[..., 0] // 2)
+
+
+def exif_block(orientation: int, order: str, preview: bool) -> bytes:
+    """An EXIF block with maker, orientation and date, and a second directory if it has a preview."""
+    from PIL import Image
+
+    block = Image.Exif()
+    block.endian = order
+    block[0x010F], block[0x0112] = "Maker", orientation
+    block.get_ifd(0x8769)[0x9003] = "2020:01:01 00:00:00"
+    content = block.tobytes().removeprefix(b"Exif\x00\x00")
+    count = struct.unpack_from(order + "H", content, 8)[0]
+    link = 8 + 2 + 12 * count
+    if preview:
+        second = struct.pack(order + "HHHIII", 1, 0x0201, 4, 1, 8, 0)
+        content = content[:link] + struct.pack(order + "I", len(content)) + content[link + 4 :] + second
+    return content
+
+
+@pytest.mark.parametrize("order", ["<", ">"])
+@pytest.mark.parametrize("preview", [False, True])
+def test_metadata_are_made_upright_and_lose_the_preview(order, preview):
+    from PIL import ExifTags, Image
+
+    for turn in range(1, 9):
+        block = exif_block(turn, order, preview)
+        assert orientation(block) == turn
+        result = upright(block)
+        assert orientation(result) == 1 and upright(result) == result
+        found = Image.Exif()
+        found.load(result)
+        assert found[0x010F] == "Maker" and found.get_ifd(0x8769) == {0x9003: "2020:01:01 00:00:00"}
+        assert found.get_ifd(ExifTags.IFD.IFD1) == {}
+    assert preview or upright(exif_block(1, order, False)) == exif_block(1, order, False)
+
+
+def test_damaged_metadata_are_no_reason_to_refuse_an_image(recwarn):
+    rng = np.random.default_rng(0)
+    for _ in range(500):
+        block = bytearray(exif_block(6, ">", True))
+        for place in rng.integers(0, len(block), 3):
+            block[place] = rng.integers(0, 256)
+        damaged = bytes(block[: rng.integers(1, len(block) + 1)])
+        assert isinstance(orientation(damaged), int) and isinstance(upright(damaged), bytes)
+    assert orientation(b"") == 1 and upright(b"") == b""
+    assert not list(recwarn)
 
 
 def test_palette_png_is_resolved(tmp_path, scene):

@@ -14,18 +14,24 @@ from parity_groups.metrics import cases
 from codes.metrics import (
     LPIPS,
     METRICS,
+    SET_METRICS,
     InceptionFeatures,
     MissingWeights,
+    Scorer,
     WrongWeights,
     fid,
     find_weights,
     kid,
+    make_features,
+    make_scorer,
     psnr,
     psnr_y,
+    set_scores,
     ssim,
     ssim_y,
 )
 from codes.metrics.perceptual import pytorch_fid_inception
+from codes.rows import load
 from scripts.parity import main as parity
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -442,7 +448,39 @@ def test_bad_features_are_refused(metric, a, b, message):
         metric(a, b)
 
 
-# ---- the table of metrics
+# ---- the rows of metrics, and the scorer
+
+
+def test_every_row_names_a_function():
+    assert all(callable(load(row.function)) for row in METRICS.values())
+
+
+def test_scorer_gives_none_below_the_smallest_side_and_crops_psnr_and_ssim_only(lpips):
+    scorer = Scorer(("psnr", "ssim", "lpips"), 2, {"lpips": lpips})
+    for side in (32, 31, 30, 15, 14):
+        a, b = noisy_pair((side, 40, 3))
+        known = {"psnr", *(("ssim",) if side >= 15 else ()), *(("lpips",) if side >= 31 else ())}
+        values = scorer(a, b)
+        assert {name for name, value in values.items() if value is not None} == known
+        assert values["psnr"] == psnr(a, b, crop_border=2)
+        assert "ssim" not in known or values["ssim"] == ssim(a, b, crop_border=2)
+        assert "lpips" not in known or values["lpips"] == float(lpips(a, b))
+    assert Scorer(("psnr", "lpips"))(*noisy_pair())["lpips"] is None
+
+
+def test_metrics_without_weights_are_noted(tmp_path, monkeypatch):
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path))
+    monkeypatch.setattr("codes.metrics.perceptual.find_weights", lambda name, _: find_weights(name, tmp_path))
+    scorer, notes = make_scorer(("psnr", "lpips", "fid"), 0, torch.device("cpu"))
+    assert scorer.names == ("psnr", "lpips") and scorer.not_loaded == ("lpips",)
+    assert len(notes) == 1 and notes[0].startswith("LPIPS is n/a: ")
+    features, notes = make_features(torch.device("cpu"))
+    assert features is None and notes[0].startswith("FID and KID are n/a: ")
+
+
+def test_set_scores_are_those_of_the_functions():
+    a, b = np.random.default_rng(0).standard_normal((2, 20, 8))
+    assert set_scores(SET_METRICS, a, b) == {"fid": fid(a, b), "kid": kid(a, b)}
 
 
 def test_metrics_know_which_way_is_better(lpips):

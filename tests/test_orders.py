@@ -1,4 +1,4 @@
-"""Convergence orders on problems with exact solutions: facts 12 to 16 of the numerical study."""
+"""Convergence orders on problems with exact solutions: facts 12 to 16 of docs/numerics.md."""
 
 import math
 from dataclasses import replace
@@ -64,7 +64,8 @@ def flow_error(problem: Mixture, plans, nfes: list[int]) -> list[float]:
     ],
     ids=["ODE-n-1", "ODE-d-1", "ODE-n-2", "ODE-d-2"],
 )
-def test_fact_12_gaussian(plans, low, high):
+def test_ode_orders_on_a_gaussian(plans, low, high):
+    """Fact 12 of docs/numerics.md."""
     assert low <= slope(COARSE, flow_error(study_problems()[0], plans, COARSE)) <= high
 
 
@@ -81,7 +82,8 @@ def test_fact_12_gaussian(plans, low, high):
     ],
     ids=["order 1", "ODE-n-2", "ODE-d-2", "ODE-n-3", "ODE-d-3", "P2+C2", "P3+C3"],
 )
-def test_fact_13_mixture_uniform_lambda(plans, low, high):
+def test_ode_orders_on_a_mixture_with_uniform_lambda(plans, low, high):
+    """Fact 13 of docs/numerics.md."""
     assert low <= slope(FINE, flow_error(gmm8(), plans, FINE)) <= high
 
 
@@ -94,11 +96,13 @@ def test_fact_13_mixture_uniform_lambda(plans, low, high):
     ],
     ids=["order 1", "order 2", "ODE-d-3"],
 )
-def test_fact_14_mixture_uniform_t(plans, low, high):
+def test_ode_orders_on_a_mixture_with_uniform_t(plans, low, high):
+    """Fact 14 of docs/numerics.md."""
     assert low <= slope(FINE, flow_error(gmm8(), plans, FINE)) <= high
 
 
-def test_fact_15_published_third_order_step_is_of_second_order():
+def test_published_third_order_step_is_of_second_order():
+    """Fact 15 of docs/numerics.md."""
     assert slope(FINE, flow_error(gmm8(), third_order_as_published, FINE)) == pytest.approx(2.2, abs=0.25)
 
 
@@ -142,14 +146,15 @@ def gaussian_moments(nfe: int, order: int, parameterization: str) -> tuple[float
     [(1, "data", 0.9, 1.05), (2, "data", 1.9, 2.15), (2, "noise", 1.85, 2.1)],
     ids=["SDE-d-1", "SDE-d-2", "SDE-n-2"],
 )
-def test_fact_16_weak_order_of_the_variance(order, parameterization, low, high):
+def test_weak_order_of_the_variance(order, parameterization, low, high):
+    """Fact 16 of docs/numerics.md."""
     errors = [gaussian_moments(nfe, order, parameterization)[1] for nfe in FINE]
     assert low <= slope(FINE, errors) <= high
 
 
 @pytest.mark.parametrize("order", [1, 2, 3])
-def test_fact_16_sde_with_data_prediction_has_the_exact_mean(order):
-    """E[x0 | x_t] is a martingale of the reverse SDE, so its extrapolation is exact on average."""
+def test_sde_with_data_prediction_has_the_exact_mean(order):
+    """Fact 16: E[x0 | x_t] is a martingale of the reverse SDE, so its extrapolation is exact on average."""
     for nfe in (3, 5, 10, 50, 200):
         assert gaussian_moments(nfe, order, "data")[0] < 1e-13
 

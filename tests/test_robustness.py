@@ -1,4 +1,4 @@
-"""Few evaluations and imperfect networks: facts 19 to 22 of the numerical study, and the goal for mrsampler-pc."""
+"""Few evaluations and imperfect networks: facts 19 to 22 of docs/numerics.md, and the goal for mrsampler-pc."""
 
 import pytest
 import torch
@@ -16,7 +16,7 @@ from .problems import (
 )
 
 PROBLEMS = {problem.name: problem for problem in study_problems()}
-# The study's problems leave the image range a little; their own range takes the place of [0, 1].
+# The problems of docs/numerics.md leave the image range a little; their own range takes the place of [0, 1].
 CLAMP = (-1.0, 2.0)
 
 
@@ -34,13 +34,15 @@ def gmm64_psnr(solver: Solver, delta: float) -> float:
     return psnr(restore(problem, solver, 400, delta=delta).clamp(-0.5, 0.5), problem.draw(400, 99))
 
 
-def test_fact_19_noise_prediction_collapses_with_the_exact_score():
+def test_noise_prediction_collapses_with_the_exact_score():
+    """Fact 19 of docs/numerics.md."""
     collapse = {nfe: gmm64_psnr(Solver("mrsampler", nfe, parameterization="noise"), 0.0) for nfe in (5, 10, 20)}
     assert collapse[5] < 8 and collapse[10] < 8
     assert collapse[20] > 17
 
 
-def test_fact_20_two_evaluations_with_an_imperfect_network():
+def test_two_evaluations_with_an_imperfect_network():
+    """Fact 20 of docs/numerics.md."""
     assert gmm64_psnr(published(2, "sde"), 0.02) < 9
     for nfe in range(2, 21):
         assert gmm64_psnr(pc(nfe), 0.02) > 17, nfe
@@ -48,7 +50,8 @@ def test_fact_20_two_evaluations_with_an_imperfect_network():
 
 @pytest.mark.parametrize("name", list(PROBLEMS))
 @pytest.mark.parametrize("delta", [0.0, 0.02])
-def test_fact_21_never_a_decibel_below_an_exact_sample(name, delta):
+def test_never_a_decibel_below_an_exact_sample(name, delta):
+    """Fact 21 of docs/numerics.md."""
     problem = PROBLEMS[name]
     truth = problem.draw(800, 99)
     exact = psnr(problem.draw(800, 98), truth)
@@ -57,7 +60,8 @@ def test_fact_21_never_a_decibel_below_an_exact_sample(name, delta):
 
 
 @pytest.mark.parametrize("delta", [0.0, 0.02])
-def test_fact_22_flow_error_against_the_published_scheme(delta):
+def test_flow_error_against_the_published_scheme(delta):
+    """Fact 22 of docs/numerics.md."""
     starts, flows = {}, {}
     for name, problem in PROBLEMS.items():
         generator = torch.Generator().manual_seed(3)

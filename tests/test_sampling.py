@@ -1,4 +1,4 @@
-"""The loop and its contract: facts 24 to 26 of the numerical study, noise, precision, errors."""
+"""The loop and its contract: facts 24 to 26 of docs/numerics.md, noise, precision, errors."""
 
 import math
 import pickle
@@ -37,7 +37,8 @@ def fewest(algorithm: str) -> int:
 
 @pytest.mark.parametrize("algorithm", list(SOLVERS))
 @pytest.mark.parametrize("sde", SCHEDULES[:2], ids=["daclip", "irsde"])
-def test_fact_24_network_calls_equal_nfe(algorithm, sde):
+def test_network_calls_equal_nfe(algorithm, sde):
+    """Fact 24 of docs/numerics.md."""
     for nfe in range(fewest(algorithm), 21):
         calls = []
 
@@ -76,7 +77,8 @@ def test_time_is_a_tensor_with_an_entry_for_each_image(dtype):
 
 @pytest.mark.parametrize("sde", SCHEDULES, ids=["daclip", "irsde", "linear", "T1000"])
 @pytest.mark.parametrize("schedule", list(GRIDS))
-def test_fact_25_grids_rise_in_lambda_and_end_exactly(sde, schedule):
+def test_grids_rise_in_lambda_and_end_exactly(sde, schedule):
+    """Fact 25 of docs/numerics.md."""
     for nfe in (2, 3, 4) if schedule == "optimised" else (1, 2, 3, 4, 5, 7, 10, 20, 50, 100):
         plan = make_plan(sde, Solver("mrsampler", nfe, order=1, time_schedule=schedule))
         points = [step.point for step in plan.steps] + [plan.end]
@@ -91,7 +93,8 @@ def test_fact_25_grids_rise_in_lambda_and_end_exactly(sde, schedule):
 
 
 @pytest.mark.parametrize("sde", SCHEDULES[:2], ids=["daclip", "irsde"])
-def test_fact_25_default_grid_keeps_to_the_training_range(sde):
+def test_default_grid_keeps_to_the_training_range(sde):
+    """Fact 25 of docs/numerics.md."""
     for nfe in range(2, 101):
         assert min(make_plan(sde, Solver("mrsampler-pc", nfe)).times) >= 1, nfe
 
@@ -124,7 +127,7 @@ def test_the_papers_grid_leaves_the_training_range():
     assert below == [1, 3, 6]
 
 
-def test_optimised_and_sinh_grids_of_the_study():
+def test_optimised_and_sinh_grids_have_the_documented_points():
     for nfe, interior in ((2, [0.51]), (3, [-0.29, 2.33]), (4, [-0.48, 1.33, 3.25])):
         points = [step.point.lambda_ for step in make_plan(SDE, Solver("mrsampler-pc", nfe)).steps]
         assert points[1:] == pytest.approx(interior, abs=1e-9)
@@ -135,7 +138,8 @@ def test_optimised_and_sinh_grids_of_the_study():
         assert [step.point.lambda_ for step in plan.steps] == pytest.approx(list(expected[:-1]), abs=1e-9)
 
 
-def test_fact_26_float32_state_follows_float64():
+def test_float32_state_follows_float64():
+    """Fact 26 of docs/numerics.md."""
     mu = images(dtype=torch.float64)
     for nfe in (5, 20, 100):
         solver = Solver("mrsampler", nfe, solver_type="ode")
@@ -215,11 +219,11 @@ def test_corrector_repeats_the_step_with_the_same_noise():
 
 @pytest.mark.parametrize("fit_target", ["noise", "data", "velocity", "score"])
 def test_every_fit_target_gives_the_same_images(fit_target):
-    """One network, told in four ways."""
+    """One network in four parameterizations."""
     from codes.prediction import convert
 
     @scalar_time
-    def told(x, mu, t):
+    def converted(x, mu, t):
         point = SDE.point(t)
         return convert(network(x, mu, t), x, mu, point, source="noise", target=fit_target, sigma_inf=SDE.sigma_inf)
 
@@ -228,7 +232,7 @@ def test_every_fit_target_gives_the_same_images(fit_target):
         solver = Solver(algorithm, 8, clamp=False) if "pc" in algorithm else Solver(algorithm, 8)
         runs = [
             sample(net, SDE, mu, solver, fit_target=kind, generator=generators(2)).sample
-            for net, kind in ((network, "noise"), (told, fit_target))
+            for net, kind in ((network, "noise"), (converted, fit_target))
         ]
         assert torch.allclose(runs[0], runs[1], rtol=1e-8, atol=1e-8), algorithm
 
@@ -251,14 +255,14 @@ def test_half_precision_network_keeps_a_float32_state():
     assert float((out.sample.float() - exact).abs().max()) < 5e-3
 
 
-def test_trajectory_and_callback_tell_the_same_story():
+def test_trajectory_and_callback_agree():
     mu = images()
-    told = []
+    calls = []
     solver = Solver("mrsampler-pc", 7, fit_target="noise")
-    out = sample(network, SDE, mu, solver, generator=generators(2), callback=told.append, return_trajectory=True)
-    assert [info.step for info in told] == list(range(1, 8)) and {info.steps for info in told} == {7}
-    assert [info.t for info in told] == list(out.times)
-    for info, state, prediction in zip(told, out.states[1:], out.predictions, strict=True):
+    out = sample(network, SDE, mu, solver, generator=generators(2), callback=calls.append, return_trajectory=True)
+    assert [info.step for info in calls] == list(range(1, 8)) and {info.steps for info in calls} == {7}
+    assert [info.t for info in calls] == list(out.times)
+    for info, state, prediction in zip(calls, out.states[1:], out.predictions, strict=True):
         assert torch.equal(info.x, state) and torch.equal(info.prediction, prediction)
     assert torch.equal(out.states[-1], out.sample)
     assert all(float(p.min()) >= 0 and float(p.max()) <= 1 for p in out.predictions)  # the clamp

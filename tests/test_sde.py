@@ -1,4 +1,4 @@
-"""The schedule: facts 1 and 2 of the numerical study, conventions, units, forward process."""
+"""The schedule: facts 1 and 2 of docs/numerics.md, conventions, units, forward process."""
 
 import json
 from pathlib import Path
@@ -20,12 +20,14 @@ IDS = [f"{s.schedule}-{s.max_sigma}-{s.T}-{s.convention}" for s in ALL]
 
 
 @pytest.mark.parametrize("sde", ALL, ids=IDS)
-def test_fact_1_closed_form_equals_cumulative_sum(sde):
+def test_closed_form_of_theta_equals_the_cumulative_sum(sde):
+    """Fact 1 of docs/numerics.md."""
     tables = np.cumsum(sde.theta_table) - (sde.theta_table[0] if sde.convention == "irsde" else 0)
     assert np.max(np.abs(sde.Theta(np.arange(sde.T + 1)) - tables)) < 1e-12
 
 
-def test_fact_1_ends_of_the_published_schedule():
+def test_ends_of_the_published_schedule():
+    """Fact 1 of docs/numerics.md."""
     sde = MeanRevertingSDE()
     assert float(sde.lambda_(100)) == pytest.approx(-3.66906432666, abs=1e-9)
     assert float(sde.lambda_(0)) == pytest.approx(6.11143517033, abs=1e-9)
@@ -33,7 +35,7 @@ def test_fact_1_ends_of_the_published_schedule():
     assert float(sde.alpha(100)) == pytest.approx(0.005, rel=1e-14)
 
 
-def test_golden_points():
+def test_schedule_equals_the_golden_points():
     sde = MeanRevertingSDE()
     for t, values in GOLDEN["at"].items():
         point = sde.point(float(t))
@@ -46,7 +48,8 @@ def test_golden_points():
 
 
 @pytest.mark.parametrize("sde", ALL, ids=IDS)
-def test_fact_2_one_theta_makes_everything_consistent(sde):
+def test_alpha_sigma_and_lambda_of_one_theta_are_consistent(sde):
+    """Fact 2 of docs/numerics.md."""
     t = np.random.default_rng(0).uniform(0.001, sde.T, 1000)
     alpha, sigma, lambda_ = sde.alpha(t), sde.sigma(t), sde.lambda_(t)
     assert np.max(np.abs(alpha**2 + (sigma / sde.sigma_inf) ** 2 - 1)) < 1e-14
@@ -58,7 +61,8 @@ def test_fact_2_one_theta_makes_everything_consistent(sde):
     assert np.allclose(sde.sigma_from_lambda(lambda_), sigma, rtol=1e-12, atol=0)
 
 
-def test_fact_2_spline_of_a_table_follows_the_closed_form():
+def test_spline_of_a_theta_table_follows_the_closed_form():
+    """Fact 2 of docs/numerics.md."""
     exact = MeanRevertingSDE()
     table = MeanRevertingSDE(schedule="custom", thetas=tuple(exact.theta_table))
     t = np.linspace(0, 100, 5001)

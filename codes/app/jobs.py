@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from ..data.images import Picture, to_uint8
 from ..data.resizing import shrunk
-from ..evaluation.summary import Scorer
+from ..metrics import Scorer
 from ..restoration.restorer import Restoration, Restorer
 from ..solvers import SOLVERS, NonFiniteError, Solver, StepInfo
 

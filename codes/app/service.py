@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from ..data.images import ImageError, Picture, encode_image, to_uint8
-from ..evaluation.summary import Scorer
+from ..metrics import Scorer
 from ..restoration.restorer import Restorer
 from ..runtime.files import write_atomically
 from . import render

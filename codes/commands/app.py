@@ -125,7 +125,7 @@ def make_service(
     from ..app.examples import make_examples
     from ..app.service import Service
     from ..app.uploads import MEGA, Limits
-    from ..evaluation.summary import make_scorer
+    from ..metrics import make_scorer
 
     scorer, notes = make_scorer(("psnr", "ssim", "lpips"), 0, restorer.device)
     limits = Limits(int(arguments.max_megabytes * MEGA), int(arguments.max_megapixels * MEGA))

@@ -82,7 +82,8 @@ def _test(arguments: argparse.Namespace) -> int:
     # Everything below needs torch: a mistake in the file has been reported before.
     from ..data.sets import find_data
     from ..evaluation.run import test_run
-    from ..evaluation.summary import make_scorer, sheet_path
+    from ..evaluation.summary import sheet_path
+    from ..metrics import make_scorer
     from ..restoration.loading import check_weights, restorer_of
     from ..runtime.device import choose_device
     from ..runtime.distributed import processes

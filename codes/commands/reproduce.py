@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from ..config import OptionsError
 from ..figures import FIGURES
 from ..reproduce.catalogue import DATASETS, METHODS, TABLES, all_runs
-from ..reproduce.drawing import EVALUATIONS, draw
 from ..reproduce.drawing import NAMES as FIGURE_NAMES
+from ..reproduce.drawing import draw
 from ..reproduce.published import published
 from ..reproduce.report import table_text, write_report
 from ..reproduce.results import Results, collect
@@ -20,7 +20,8 @@ from ..runtime.paths import locate
 from .cli import at_least
 
 if TYPE_CHECKING:
-    from ..reproduce.runs import Setup, Speed
+    from ..reproduce.runs import Setup
+    from ..study.bench import Speed
 
 _ABOUT = """\
 Run the cells of the paper's tables that are missing, and put ours beside the published numbers.
@@ -82,13 +83,13 @@ def _setup(arguments: argparse.Namespace) -> "Setup":
 
     model = arguments.model
     return Setup(
-        model,
-        locate(arguments.opt or OPTIONS[model]),
-        _results_folder(arguments),
-        arguments.images or IMAGES[model],
-        arguments.size or SIZE[model],
-        arguments.fid or FID[model],
-        tuple(arguments.overrides),
+        model=model,
+        file=locate(arguments.opt or OPTIONS[model]),
+        root=_results_folder(arguments),
+        images=arguments.images or IMAGES[model],
+        size=arguments.size or SIZE[model],
+        fid=arguments.fid or FID[model],
+        overrides=tuple(arguments.overrides),
     )
 
 
@@ -148,7 +149,7 @@ def _reproduce(arguments: argparse.Namespace) -> int:
         tasks = work.cut(setup, found, base.seed, process)
         if process.is_main and pairs:
             counts = {name: len(task.items) for name, task in tasks.items()}
-            speed = work.measure(restorer, setup.size or 256, setup.fid != "none")
+            speed = work.time_device(restorer, setup.size or 256, setup.fid != "none")
             print(f"{len(pairs)} runs, {_cost_text(setup, pairs, counts, speed, process.world)}", flush=True)
         process.barrier()
         code, problems = work.run_all(setup, pairs, tasks, process, restorer, logging.info)
@@ -176,9 +177,9 @@ def _list(arguments: argparse.Namespace) -> int:
     try:
         device = choose_device(base.device)
         size = setup.size or 256
-        speed = work.measure(restorer_of(base, device), size, setup.fid != "none")
+        speed = work.time_device(restorer_of(base, device), size, setup.fid != "none")
         note = f"measured: {speed.evaluation:.3f} s per evaluation of {size}x{size} pixels on {device}"
-        note += f", {speed.features:.2f} s per image for FID" if speed.features else ""
+        note += f", {speed.scoring:.2f} s per image for FID" if speed.scoring else ""
     except OptionsError as error:
         note = f"times are unknown: {error}"
     for name in NAMES:
@@ -186,7 +187,7 @@ def _list(arguments: argparse.Namespace) -> int:
         text = _cost_text(setup, pairs, counts, speed, 1) if pairs else "nothing to run"
         if name in FIGURE_NAMES:
             title = FIGURES[name].title
-            text = f"{EVALUATIONS[name]} evaluations" if name in EVALUATIONS else text
+            text = f"{FIGURES[name].evaluations} evaluations" if FIGURES[name].evaluations else text
         else:
             title = TABLES[name].title if name in TABLES else published()[name].title
         print(f"{'figure' if name in FIGURE_NAMES else 'table':8}{name:18}{title:45}{text}")
@@ -201,9 +202,9 @@ def _cost_text(
 ) -> str:
     from ..reproduce.runs import cost
 
-    left = cost(setup, pairs, counts, speed)
-    text = f"{left.evaluations} evaluations to do"
-    if left.seconds is None:
+    evaluations, seconds = cost(setup, pairs, counts, speed)
+    text = f"{evaluations} evaluations to do"
+    if seconds is None:
         return text
-    minutes = left.seconds / 60 / world
+    minutes = seconds / 60 / world
     return f"{text}, about {minutes:.0f} min" if minutes >= 1 else f"{text}, below a minute"

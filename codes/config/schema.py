@@ -6,14 +6,15 @@ takes longer than finding a typing mistake.
 """
 
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from annotated_types import Ge, Gt, Le, Lt, MinLen
 from pydantic import BeforeValidator, Field, PrivateAttr, StringConstraints, model_validator
 from pydantic_core import PydanticCustomError
 
 from ..defaults import SOLVER
-from ..names import TASKS, TaskName
+from ..names import TASKS
+from ..rows import DEGRADATIONS, METRICS
 from ..solvers.registry import SOLVERS
 from .kinds import (
     Count,
@@ -35,7 +36,14 @@ from .sweep import expand
 
 # What a file is read for. To restore images that are given otherwise, datasets do not matter.
 Kind = Literal["test", "train", "restore"]
-Degraded = TaskName | Literal["super-resolution"]
+if TYPE_CHECKING:
+    MetricName = str
+    TaskName = str
+    Degraded = str
+else:
+    MetricName = Literal[tuple(METRICS)]
+    TaskName = Literal[tuple(DEGRADATIONS)]
+    Degraded = Literal[(*DEGRADATIONS, "super-resolution")]
 # What the published files call the degradations that they make on the fly.
 _DISTORTIONS: dict[str, Degraded] = {
     "denoise": "noisy",
@@ -45,7 +53,7 @@ _DISTORTIONS: dict[str, Degraded] = {
     "inpaint": "uncompleted",
     "inpainting": "uncompleted",
     "super-resolution": "super-resolution",
-    **{task: task for task in TASKS},
+    **{name: name for name in DEGRADATIONS},
 }
 
 FolderName = Annotated[
@@ -180,7 +188,7 @@ class DatasetOptions(Section):
     varied: Annotated[bool, ForTraining()] = Field(
         False,
         description="make each degradation of mode GT in several ways and strengths, weak ones included, as "
-        "codes/data/varied.py does, and not only as test sets have it",
+        "codes/data/varied does, and not only as test sets have it",
     )
     clean_share: Annotated[Share, ForTraining()] = Field(
         0.0, description="with `varied`: share of samples that are not degraded and are to stay as they are"
@@ -254,7 +262,7 @@ class PathOptions(Section):
 
 
 class MetricsOptions(Section):
-    names: tuple[Literal["psnr", "ssim", "psnr_y", "ssim_y", "lpips", "fid", "kid"], ...] = Field(
+    names: tuple[MetricName, ...] = Field(
         ("psnr", "ssim", "lpips", "fid"), description="what is computed where there are clean images"
     )
     crop_border: Count = Field(
@@ -450,7 +458,7 @@ class Options(Section):
     def tasks_of(self, dataset: str) -> tuple[str, ...]:
         """The tasks to look for in a dataset's `task_root`."""
         words = (self.distortion,) if isinstance(self.distortion, str) else self.distortion or ()
-        return self.datasets[dataset].tasks or tuple(word for word in words if word in TASKS) or TASKS
+        return self.datasets[dataset].tasks or tuple(word for word in words if word in DEGRADATIONS) or TASKS
 
     def degradations_of(self, dataset: str) -> tuple[Degraded, ...]:
         """What a dataset suffers from: what its key `degradation` says, else `distortion` where that is one thing."""

@@ -1,14 +1,25 @@
-"""What image files say besides their pixels: EXIF, XMP and the colour profile, kept when an image is written again."""
+"""Metadata of image files (EXIF, XMP and the colour profile), kept when an image is written again."""
 
 import io
 import struct
-from collections.abc import Iterable
+import threading
+import warnings
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
+if TYPE_CHECKING:
+    from PIL.Image import Exif
+
 _ORIENTATION = 0x0112
+_HEADER = b"Exif\x00\x00"  # of EXIF blocks in files; not part of ours
+_FILTERS = threading.Lock()
+# What Pillow raises for damaged metadata.
+_DAMAGED = (OSError, ValueError, TypeError, SyntaxError, LookupError, ArithmeticError, AttributeError, struct.error)
 # Of a TIFF file what describes the picture, not how the file is laid out: description, make, model, resolution and its
 # unit, software, date, artist, copyright.
 _TIFF_TAGS = (0x010E, 0x010F, 0x0110, 0x011A, 0x011B, 0x0128, 0x0131, 0x0132, 0x013B, 0x8298)
@@ -42,42 +53,60 @@ def rgb_profile(icc: bytes) -> bytes:
     return icc if icc[16:20] == b"RGB " else b""
 
 
-def _first_entries(exif: bytes) -> tuple[str, list[int], int] | None:
-    """Byte order, positions of the entries, and where the position of the second directory stands; None if damaged."""
-    order = {b"II": "<", b"MM": ">"}.get(exif[:2])
-    if order is None or len(exif) < 10:
+def _parsed(exif: bytes) -> "Exif | None":
+    """An EXIF block as Pillow reads it; None if there is none or it is damaged."""
+    if not exif:
         return None
-    (start,) = struct.unpack_from(order + "I", exif, 4)
-    if start + 2 > len(exif):
-        return None
-    (count,) = struct.unpack_from(order + "H", exif, start)
-    end = start + 2 + 12 * count
-    return order, list(range(start + 2, min(end, len(exif) - 11), 12)), end
+    from PIL.Image import Exif
+
+    found = Exif()
+    found.load(exif)
+    return found if len(found) else None
 
 
 def orientation(exif: bytes) -> int:
-    """How the stored image lies, 1 to 8; 1, upright, where nothing is said."""
-    order, entries, _ = _first_entries(exif) or ("", [], 0)
-    for position in entries:
-        tag, _, _, value = struct.unpack_from(order + "HHIH", exif, position)
-        if tag == _ORIENTATION:
-            return int(value)
-    return 1
+    """The orientation of the stored image, 1 to 8; 1 (upright) where there is none."""
+    with _silence():
+        try:
+            found = _parsed(exif)
+            value = 1 if found is None else found.get(_ORIENTATION, 1)
+        except _DAMAGED:
+            return 1
+    return value if isinstance(value, int) else 1
 
 
 def upright(exif: bytes) -> bytes:
-    """The same block for an image that has been turned upright, without the preview, which shows the old image."""
-    found = _first_entries(exif)
-    if found is None:
-        return exif
-    order, entries, end = found
-    changed = bytearray(exif)
-    for position in entries:
-        if struct.unpack_from(order + "H", exif, position)[0] == _ORIENTATION:
-            struct.pack_into(order + "H", changed, position + 8, 1)
-    if end + 4 <= len(exif):
-        struct.pack_into(order + "I", changed, end, 0)
-    return bytes(changed)
+    """The same block for an image that has been turned upright, without the preview, which shows the old image.
+
+    A block that needs no change is returned as it is.
+    """
+    turned = orientation(exif) != 1
+    with _silence():
+        try:
+            found = _parsed(exif)
+            if found is None or not (turned or _has_preview(exif)):
+                return exif
+            if _ORIENTATION in found:
+                found[_ORIENTATION] = 1
+            return found.tobytes().removeprefix(_HEADER)
+        except _DAMAGED:
+            return exif
+
+
+def _has_preview(exif: bytes) -> bool:
+    # Asked of an object of its own: directories that were read would also be written.
+    from PIL.ExifTags import IFD
+
+    found = _parsed(exif)
+    return found is not None and bool(found.get_ifd(IFD.IFD1))
+
+
+@contextmanager
+def _silence() -> Iterator[None]:
+    """Hide Pillow's warnings about damaged EXIF; Python's list of warning filters is not safe for threads."""
+    with _FILTERS, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
 
 
 def tiff_metadata(content: bytes) -> FileMetadata:
@@ -90,8 +119,8 @@ def tiff_metadata(content: bytes) -> FileMetadata:
             tags = image.getexif()
             exif.update({tag: tags[tag] for tag in _TIFF_TAGS if tag in tags})
             icc = image.info.get("icc_profile") or b""
-        return FileMetadata(exif.tobytes().removeprefix(b"Exif\x00\x00") if len(exif) else b"", icc=rgb_profile(icc))
-    except (OSError, ValueError, TypeError, SyntaxError, struct.error):
+        return FileMetadata(exif.tobytes().removeprefix(_HEADER) if len(exif) else b"", icc=rgb_profile(icc))
+    except _DAMAGED:
         return NO_METADATA  # the pixels are what counts, and OpenCV has read them
 
 
@@ -100,6 +129,6 @@ def encode_tiff(image: NDArray[np.uint8], metadata: FileMetadata) -> bytes:
     from PIL import Image
 
     file = io.BytesIO()
-    given = {"exif": b"Exif\x00\x00" + metadata.exif} if metadata.exif else {}
+    given = {"exif": _HEADER + metadata.exif} if metadata.exif else {}
     Image.fromarray(image).save(file, "TIFF", compression="tiff_lzw", icc_profile=metadata.icc or None, **given)
     return file.getvalue()

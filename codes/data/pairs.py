@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..names import TASKS
+from ..rows import DEGRADATIONS
 from .images import SUFFIXES
 
 
@@ -99,7 +99,7 @@ def find_tasks(root: Path, tasks: Sequence[str] | None = None) -> dict[str, tupl
     """The LQ and GT folders of the tasks below a root in the published layout: ROOT/<task>/LQ and GT."""
     if not root.is_dir():
         raise DataError(f"{root}: no such folder")
-    wanted = TASKS if tasks is None else tasks
+    wanted = tuple(DEGRADATIONS) if tasks is None else tasks
     found = {task: (root / task / "LQ", root / task / "GT") for task in wanted if (root / task).is_dir()}
     missing = [task for task in wanted if task not in found]
     if not found or (tasks is not None and missing):

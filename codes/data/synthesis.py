@@ -9,7 +9,7 @@ from tqdm import tqdm
 
 from ..names import TASKS, check_choice
 from ..runtime.files import write_atomically
-from .degradations import tensor_degradation
+from .degradations import DEGRADATIONS, tensor_degradation
 from .images import ImageError, encode_image, from_uint8, read_image, to_uint8
 from .pairs import DataError, find_images, image_seed
 
@@ -36,10 +36,10 @@ def make_pairs(
     """Degrade the images of a folder in several ways; `size` takes a square from the middle of each.
 
     An image's result depends on the seed, the task and the image's name only, not on the order or the other images.
-    Pairs that are there are kept, so a run that was stopped goes on where it was.
+    Pairs that are there are kept, so that a run that was stopped can be continued.
     """
     for task in tasks:
-        check_choice("task", task, TASKS)
+        check_choice("task", task, DEGRADATIONS)
     images = list(find_images(gt).items())[:max_images]
     if out.resolve() == gt.resolve() or out.resolve() in gt.resolve().parents:
         raise DataError(f"{out}: contains the clean images; choose another folder")

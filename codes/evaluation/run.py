@@ -25,6 +25,7 @@ from ..data.images import encode_image, to_uint8
 from ..data.pairs import Item, image_seed
 from ..data.resizing import shrunk
 from ..data.sets import Loaded, Task, load_item
+from ..metrics import Scorer
 from ..restoration.restorer import Restorer
 from ..runtime.distributed import Process
 from ..runtime.files import write_atomically
@@ -33,7 +34,7 @@ from ..solvers import NonFiniteError, StepInfo
 from .folder import open_folder
 from .job import THUMBNAIL, Job, Outcome, Result, make_job, together
 from .records import Key, Record, RecordFile, input_record, read_records
-from .summary import Scorer, score_again, summarise
+from .summary import score_again, summarise
 
 Score = Callable[[NDArray[np.uint8], NDArray[np.uint8]], dict[str, float | None]]
 

@@ -1,9 +1,9 @@
-"""Scores of a run: metrics of each image and of whole sets, the summary and the contact sheets."""
+"""The summary of a run: scores of its sets of images, tables and contact sheets."""
 
 import io
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -19,68 +19,23 @@ from ..data.sets import Task, load_item
 from ..runtime.files import write_atomically
 from .job import THUMBNAIL, Job, Outcome
 from .records import INPUT, Key, Record, input_record, read_records, read_scores, with_scores
-from .tables import Column, averages, csv_table, json_table, markdown_table, overall, text_table
+from .tables import averages, columns_of, csv_table, json_table, markdown_table, overall, text_table
 
 Image = NDArray[np.uint8]
-
-_WINDOW = 11  # SSIM is undefined on images smaller than its window
-
-
-@dataclass(frozen=True)
-class Scorer:
-    """Per-image metrics of a pair of 8-bit images; None for what cannot be computed."""
-
-    names: tuple[str, ...]
-    crop_border: int = 0
-    lpips: m.LPIPS | None = None
-
-    def __call__(self, restored: Image, clean: Image) -> dict[str, float | None]:
-        """Every metric by name."""
-        return {name: self._value(name, restored, clean) for name in self.names}
-
-    def _value(self, name: str, restored: Image, clean: Image) -> float | None:
-        if name == "lpips":
-            # The smallest side that AlexNet's poolings leave something of.
-            if self.lpips is None or min(clean.shape[:2]) < 32:
-                return None
-            return float(self.lpips(restored, clean).item())
-        if min(clean.shape[:2]) - 2 * self.crop_border < (_WINDOW if name.startswith("ssim") else 1):
-            return None
-        function = {"psnr": m.psnr, "ssim": m.ssim, "psnr_y": m.psnr_y, "ssim_y": m.ssim_y}[name]
-        return function(restored, clean, self.crop_border)
-
-
-def columns_of(names: Sequence[str]) -> list[Column]:
-    """The table's columns for some metrics."""
-    chosen = [m.METRICS[name] for name in names]
-    return [Column(metric.name, metric.label, metric.lower_is_better, metric.digits) for metric in chosen]
-
-
-def make_scorer(names: Sequence[str], crop_border: int, device: torch.device) -> tuple[Scorer, list[str]]:
-    """The per-image metrics among `names`, and a note for each whose weights are missing."""
-    notes = []
-    lpips = None
-    if "lpips" in names:
-        try:
-            lpips = m.LPIPS().to(device)
-        except m.MissingWeights as error:
-            notes.append(f"LPIPS is n/a: {error}")
-    return Scorer(tuple(name for name in names if m.METRICS[name].per == "image"), crop_border, lpips), notes
 
 
 def set_values(
     job: Job, records: Sequence[Record], names: Sequence[str], device: torch.device
 ) -> tuple[dict[tuple[str, str], dict[str, float | None]], list[str]]:
-    """FID and KID of every task and solver with at least two clean images; notes say what they are worth."""
+    """Metrics of sets for every task and solver with at least two clean images, and notes about their reliability."""
     wanted = [name for name in names if m.METRICS[name].per == "set"]
     tasks = [task for task in job.tasks if any(item.gt is not None for item in task.items)]
     if not wanted or not tasks:
         return {}, []
     pairs = [(task, label) for task in tasks for label, _ in job.plans]
-    try:
-        inception = m.InceptionFeatures().to(device)
-    except m.MissingWeights as error:
-        return {(task.name, label): dict.fromkeys(wanted) for task, label in pairs}, [f"FID and KID are n/a: {error}"]
+    inception, notes = m.make_features(device)
+    if inception is None:
+        return {(task.name, label): dict.fromkeys(wanted) for task, label in pairs}, notes
     values: dict[tuple[str, str], dict[str, float | None]] = {}
     smallest = None
     for task, label in tqdm(pairs, desc="FID features", unit="set", disable=None, leave=False):
@@ -93,10 +48,8 @@ def set_values(
             job, task, label, {name: job.image_path(task.name, label, name) for name in clean}, inception
         )
         theirs = set_features(job, task, "GT", clean, inception)
-        functions = {"fid": m.fid, "kid": m.kid}
-        values[task.name, label] = {name: functions[name](ours, theirs) for name in wanted}
+        values[task.name, label] = {**m.set_scores(wanted, ours, theirs)}
         smallest = min(len(clean), smallest or len(clean))
-    notes = []
     if smallest is not None and smallest < m.INDICATIVE_FID_BELOW:
         notes.append(f"FID on {smallest} images is indicative only (it is biased below {m.INDICATIVE_FID_BELOW})")
     return values, notes
@@ -122,7 +75,7 @@ def set_features(
     return np.stack([known[name] for name in sorted(images)])
 
 
-def score_again(job: Job, scorer: Scorer) -> None:
+def score_again(job: Job, scorer: m.Scorer) -> None:
     """Score the images on disk anew; `scores.jsonl` then takes the place of the records' own metrics."""
     clean = {(task.name, item.name): item.gt for task in job.tasks for item in task.items}
     lines = []
@@ -137,13 +90,14 @@ def score_again(job: Job, scorer: Scorer) -> None:
     write_atomically(job.folder / "scores.jsonl", ("\n".join(lines) + "\n").encode())
 
 
-def input_records(job: Job, records: Sequence[Record], scorer: Scorer, scored: Sequence[Record]) -> list[Record]:
+def input_records(job: Job, records: Sequence[Record], scorer: m.Scorer, scored: Sequence[Record]) -> list[Record]:
     """What the degraded images themselves score, for those that were restored; kept in inputs.jsonl.
 
     `scored` are those of this run; images that an earlier run restored are read again if its scores are not there.
     """
     path = job.folder / "inputs.jsonl"
-    settings = {"metrics": [*scorer.names, *([] if scorer.lpips else ["without lpips"])], "border": scorer.crop_border}
+    without = [f"without {name}" for name in scorer.not_loaded]
+    settings = {"metrics": [*scorer.names, *without], "border": scorer.crop_border}
     known: dict[tuple[str, str], Record] = {}
     if path.is_file():
         first, *lines = (json.loads(line) for line in path.read_text().splitlines())
@@ -169,7 +123,7 @@ def input_records(job: Job, records: Sequence[Record], scorer: Scorer, scored: S
 
 
 def summarise(
-    job: Job, scorer: Scorer, names: Sequence[str], outcome: Outcome, notes: Sequence[str], device: torch.device
+    job: Job, scorer: m.Scorer, names: Sequence[str], outcome: Outcome, notes: Sequence[str], device: torch.device
 ) -> str:
     """Write summary.json, .csv and .md and a contact sheet per task; returns the table as text."""
     wanted = job.keys
@@ -236,9 +190,6 @@ def draw_sheet(job: Job, task: Task, records: dict[Key, Record], thumbnails: dic
 def _caption(record: Record | None) -> str:
     if record is None:
         return ""
-    parts = []
-    for name, unit in (("psnr", " dB"), ("lpips", " LPIPS")):
-        value = record.metrics.get(name)
-        if value is not None:
-            parts.append(f"{value:.{m.METRICS[name].digits}f}{unit}")
-    return ", ".join(parts)
+    rows = [m.METRICS[name] for name in ("psnr", "lpips")]
+    found = ((row, record.metrics.get(row.name)) for row in rows)
+    return ", ".join(f"{value:.{row.digits}f} {row.unit or row.label}" for row, value in found if value is not None)

@@ -1,40 +1,136 @@
-"""From records to tables: terminal, Markdown, CSV, JSON. Needs no torch."""
+"""Tables: averages of records, and rows of text as a terminal, Markdown, CSV, LaTeX or JSON table. Needs no torch.
+
+`align` has one letter per column, l or r; the last letter stands for all columns that follow.
+"""
 
 import csv
 import io
 import json
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
+from ..rows import METRICS
 from .records import Record
 
-ALL = "(all tasks)"  # the name of the rows with means over tasks; no task can have it
+ALL = "(all tasks)"  # the task of rows with means over tasks; no task can have this name
 
 
 @dataclass(frozen=True)
 class Column:
-    """A metric as a column: how it is headed, which way is better, how many digits it gets."""
+    """A metric as a column: its heading, which direction is better, and the digits after the decimal point."""
 
     name: str
     label: str
     lower_is_better: bool
     digits: int
 
+    @property
+    def heading(self) -> str:
+        """The label with an arrow in the better direction."""
+        return f"{self.label} {'↓' if self.lower_is_better else '↑'}"
 
-@dataclass(frozen=True)
-class Row:
+    @property
+    def sign(self) -> float:
+        """The factor that makes lower values better."""
+        return 1.0 if self.lower_is_better else -1.0
+
+    def text(self, value: float | None, missing: str = "n/a") -> str:
+        """A value with the column's digits."""
+        return missing if value is None else f"{value:.{self.digits}f}"
+
+
+def columns_of(names: Sequence[str]) -> list[Column]:
+    """The columns of some metrics."""
+    return [Column(row.name, row.label, row.lower_is_better, row.digits) for row in (METRICS[name] for name in names)]
+
+
+# The metrics of the paper's tables.
+QUALITY = tuple(columns_of(("lpips", "fid", "psnr", "ssim")))
+
+# ---- numbers
+
+
+def mean(values: Sequence[float | None]) -> float | None:
+    """The mean, None unless all values are known."""
+    known = [value for value in values if value is not None]
+    return math.fsum(known) / len(known) if known and len(known) == len(values) else None
+
+
+def best(values: Sequence[float | None], lower_is_better: bool, groups: Sequence[Hashable] | None = None) -> set[int]:
+    """Positions of the best values, ties included, in each group (default: all one group).
+
+    A group with fewer than two known values has no best one.
+    """
+    members: dict[Hashable, list[tuple[float, int]]] = {}
+    for i, value in enumerate(values):
+        if value is not None:
+            members.setdefault(None if groups is None else groups[i], []).append((value, i))
+    found: set[int] = set()
+    for known in members.values():
+        if len(known) > 1:
+            top = (min if lower_is_better else max)(value for value, _ in known)
+            found |= {i for value, i in known if value == top}
+    return found
+
+
+# ---- formats
+
+
+def _aligned(align: str, columns: int) -> str:
+    return align[:columns].ljust(columns, align[-1])
+
+
+def plain(header: Sequence[str], rows: Iterable[Sequence[str]], align: str = "lr") -> str:
+    """For the terminal: columns padded to their widest cell."""
+    lines = [header, *rows]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    pads = [str.ljust if letter == "l" else str.rjust for letter in _aligned(align, len(header))]
+    padded = ("  ".join(pad(cell, width) for pad, cell, width in zip(pads, line, widths)) for line in lines)
+    return "\n".join(line.rstrip() for line in padded)
+
+
+def markdown(header: Sequence[str], rows: Iterable[Sequence[str]], align: str = "lr") -> str:
+    """For a code host."""
+    rule = ["---" if letter == "l" else "---:" for letter in _aligned(align, len(header))]
+    return "".join(f"| {' | '.join(line)} |\n" for line in (header, rule, *rows))
+
+
+def csv_text(header: Sequence[object], rows: Iterable[Sequence[object]]) -> str:
+    """For a spreadsheet; None is an empty cell."""
+    buffer = io.StringIO()
+    csv.writer(buffer, lineterminator="\n").writerows([header, *rows])
+    return buffer.getvalue()
+
+
+def latex(headers: Iterable[Sequence[str]], groups: Iterable[Iterable[Sequence[str]]], align: str) -> str:
+    """A tabular for LaTeX (booktabs): several header lines, and groups of rows with a rule above each."""
+    lines = [rf"\begin{{tabular}}{{{align}}}", r"\toprule", *(_latex_row(header) for header in headers)]
+    for group in groups:
+        lines += [r"\midrule", *(_latex_row(row) for row in group)]
+    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", ""])
+
+
+def _latex_row(cells: Sequence[str]) -> str:
+    return " & ".join(cells) + r" \\"
+
+
+# ---- the summary of a run
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableRow:
     """The averages of one solver on one task; None where a metric could not be computed."""
 
     task: str
     solver: str
+    nfe: float
     images: int
     left_out: int
-    nfe: float
+    tiled: int
+    metrics: dict[str, float | None]
     seconds: float
-    values: dict[str, float | None] = field(default_factory=dict)
-    tiled: int = 0
 
 
 def averages(
@@ -43,36 +139,33 @@ def averages(
     columns: Sequence[Column],
     left_out: dict[str, int],
     set_values: dict[tuple[str, str], dict[str, float | None]],
-) -> list[Row]:
+) -> list[TableRow]:
     """A row for each (task, solver) of `order` that has records; `set_values` are metrics of whole sets (FID)."""
     rows = []
     for task, solver in order:
         chosen = [record for record in records if (record.task, record.solver) == (task, solver)]
         if not chosen:
             continue
-        values: dict[str, float | None] = {}
-        for column in columns:
-            if column.name in set_values.get((task, solver), {}):
-                values[column.name] = set_values[task, solver][column.name]
-            else:
-                values[column.name] = _mean([record.metrics.get(column.name) for record in chosen])
-        rows.append(
-            Row(
-                task,
-                solver,
-                len(chosen),
-                left_out.get(task, 0),
-                sum(record.nfe for record in chosen) / len(chosen),
-                sum(record.seconds for record in chosen) / len(chosen),
-                values,
-                sum(record.tile is not None for record in chosen),
-            )
+        known = set_values.get((task, solver), {})
+        row = TableRow(
+            task=task,
+            solver=solver,
+            images=len(chosen),
+            left_out=left_out.get(task, 0),
+            nfe=sum(record.nfe for record in chosen) / len(chosen),
+            seconds=sum(record.seconds for record in chosen) / len(chosen),
+            metrics={
+                name: known[name] if name in known else mean([record.metrics.get(name) for record in chosen])
+                for name in (column.name for column in columns)
+            },
+            tiled=sum(record.tile is not None for record in chosen),
         )
+        rows.append(row)
     return rows
 
 
-def overall(rows: Sequence[Row]) -> list[Row]:
-    """The mean over tasks of each solver, every task counting the same; none where there is only one task.
+def overall(rows: Sequence[TableRow]) -> list[TableRow]:
+    """The mean over tasks of each solver, with equal weights; empty where there is only one task.
 
     A metric that is missing for one of the tasks is missing in the mean.
     """
@@ -84,104 +177,57 @@ def overall(rows: Sequence[Row]) -> list[Row]:
         chosen = [row for row in rows if row.solver == solver]
         if len(chosen) < len(tasks):
             continue
-        means.append(
-            Row(
-                ALL,
-                solver,
-                sum(row.images for row in chosen),
-                sum(row.left_out for row in chosen),
-                math.fsum(row.nfe for row in chosen) / len(chosen),
-                math.fsum(row.seconds for row in chosen) / len(chosen),
-                {name: _mean([row.values[name] for row in chosen]) for name in chosen[0].values},
-                sum(row.tiled for row in chosen),
-            )
+        row = TableRow(
+            task=ALL,
+            solver=solver,
+            images=sum(row.images for row in chosen),
+            left_out=sum(row.left_out for row in chosen),
+            nfe=math.fsum(row.nfe for row in chosen) / len(chosen),
+            seconds=math.fsum(row.seconds for row in chosen) / len(chosen),
+            metrics={name: mean([row.metrics[name] for row in chosen]) for name in chosen[0].metrics},
+            tiled=sum(row.tiled for row in chosen),
         )
+        means.append(row)
     return means
 
 
-def _mean(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return math.fsum(known) / len(known) if known and len(known) == len(values) else None
+def _cells(rows: Sequence[TableRow], columns: Sequence[Column], mark: str) -> tuple[list[str], list[list[str]]]:
+    """Header and cells; `mark` frames the best value of each column within its task."""
+    tasks = [row.task for row in rows]
+    marked = {c.name: best([row.metrics[c.name] for row in rows], c.lower_is_better, tasks) for c in columns}
+    lines = []
+    for i, row in enumerate(rows):
+        images = str(row.images) + (f" (-{row.left_out})" if row.left_out else "")
+        values = [(mark if i in marked[c.name] else "{}").format(c.text(row.metrics[c.name])) for c in columns]
+        lines.append([row.task, row.solver, f"{row.nfe:g}", images, *values, f"{row.seconds:.2f}"])
+    return ["task", "solver", "NFE", "images", *(column.heading for column in columns), "s/image"], lines
 
 
-def best_rows(rows: Sequence[Row], column: Column) -> set[tuple[str, str]]:
-    """The rows with the best value of a column within their task."""
-    best: set[tuple[str, str]] = set()
-    for task in {row.task for row in rows}:
-        known = [
-            (value, row.solver) for row in rows if row.task == task and (value := row.values[column.name]) is not None
-        ]
-        if len(known) > 1:
-            top = (min if column.lower_is_better else max)(value for value, _ in known)
-            best |= {(task, solver) for value, solver in known if value == top}
-    return best
+def text_table(rows: Sequence[TableRow], columns: Sequence[Column]) -> str:
+    """For the terminal; the best of each task is marked with *."""
+    return plain(*_cells(rows, columns, "{}*"), "llr")
 
 
-def _cells(rows: Sequence[Row], columns: Sequence[Column], mark: str) -> list[list[str]]:
-    best = {column.name: best_rows(rows, column) for column in columns}
+def markdown_table(rows: Sequence[TableRow], columns: Sequence[Column]) -> str:
+    """For a code host; the best of each task is bold."""
+    return markdown(*_cells(rows, columns, "**{}**"), "llr")
+
+
+def csv_table(rows: Sequence[TableRow], columns: Sequence[Column]) -> str:
+    """For a spreadsheet, with all digits."""
+    names = [column.name for column in columns]
     lines = []
     for row in rows:
-        line = [row.task, row.solver, f"{row.nfe:g}", str(row.images) + (f" (-{row.left_out})" if row.left_out else "")]
-        for column in columns:
-            value = row.values[column.name]
-            text = "n/a" if value is None else f"{value:.{column.digits}f}"
-            line.append(mark.format(text) if (row.task, row.solver) in best[column.name] else text)
-        lines.append([*line, f"{row.seconds:.2f}"])
-    return lines
+        start = [row.task, row.solver, f"{row.nfe:g}", row.images, row.left_out, row.tiled]
+        lines.append([*start, *(row.metrics[name] for name in names), f"{row.seconds:.4f}"])
+    return csv_text(["task", "solver", "nfe", "images", "left_out", "tiled", *names, "seconds"], lines)
 
 
-def _heading(columns: Sequence[Column]) -> list[str]:
-    arrows = [f"{column.label} {'↓' if column.lower_is_better else '↑'}" for column in columns]
-    return ["task", "solver", "NFE", "images", *arrows, "s/image"]
-
-
-def text_table(rows: Sequence[Row], columns: Sequence[Column]) -> str:
-    """For the terminal; the best of each task is marked with *."""
-    lines = [_heading(columns), *_cells(rows, columns, "{}*")]
-    widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
-    return "\n".join(
-        "  ".join(
-            cell.ljust(width) if i < 2 else cell.rjust(width) for i, (cell, width) in enumerate(zip(line, widths))
-        )
-        for line in lines
-    )
-
-
-def markdown_table(rows: Sequence[Row], columns: Sequence[Column]) -> str:
-    """For a code host; the best of each task is bold."""
-    head = _heading(columns)
-    lines = [head, ["---"] * 2 + ["---:"] * (len(head) - 2), *_cells(rows, columns, "**{}**")]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
-
-
-def csv_table(rows: Sequence[Row], columns: Sequence[Column]) -> str:
-    """For a spreadsheet, with all digits."""
-    buffer = io.StringIO()
-    writer = csv.writer(buffer, lineterminator="\n")
-    names = [column.name for column in columns]
-    writer.writerow(["task", "solver", "nfe", "images", "left_out", "tiled", *names, "seconds"])
-    for row in rows:
-        values = ["" if (value := row.values[name]) is None else repr(value) for name in names]
-        writer.writerow(
-            [row.task, row.solver, f"{row.nfe:g}", row.images, row.left_out, row.tiled, *values, f"{row.seconds:.4f}"]
-        )
-    return buffer.getvalue()
-
-
-def json_table(rows: Sequence[Row], means: Sequence[Row] = (), notes: Sequence[str] = ()) -> str:
+def json_table(rows: Sequence[TableRow], means: Sequence[TableRow] = (), notes: Sequence[str] = ()) -> str:
     """For programs."""
     content = {"rows": [_entry(row) for row in rows], "means": [_entry(row) for row in means], "notes": list(notes)}
     return json.dumps(content, indent=1, ensure_ascii=False) + "\n"
 
 
-def _entry(row: Row) -> dict[str, Any]:
-    return {
-        "task": row.task,
-        "solver": row.solver,
-        "nfe": row.nfe,
-        "images": row.images,
-        "left_out": row.left_out,
-        "tiled": row.tiled,
-        "metrics": row.values,
-        "seconds": round(row.seconds, 4),
-    }
+def _entry(row: TableRow) -> dict[str, Any]:
+    return {**asdict(row), "seconds": round(row.seconds, 4)}

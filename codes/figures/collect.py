@@ -1,7 +1,10 @@
-"""Runs whose course the figures show: what `sample` is asked for, and what is kept of it."""
+"""What the figures are drawn from: the functions that rows of FIGURES name, and the runs they make.
+
+Each function takes the cases of the row's tasks, and returns the items of each file that the row stores.
+"""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,7 +23,7 @@ from .comparison import ComparisonRow
 from .convergence import ConvergenceRun, convergence_ratio
 from .stability import SCHEMES, Gain, Scheme
 from .style import Image
-from .trajectories import Trajectory
+from .trajectories import Pair, Trajectory
 
 TRAJECTORIES = (
     ("Posterior", 100, Solver("posterior", 100, compat="official")),
@@ -38,6 +41,7 @@ COMPARISON = (
     ("MR Sampler (5)", Solver("mrsampler", 5, order=2)),
 )
 CONVERGENCE_NFES = (5, 10, 20, 50)
+STABILITY_STEPS = (25, 30, 38, 50, 68, 100, 160)
 _CONVERGENCE = (("data", "sde"), ("noise", "sde"), ("noise", "ode"))
 
 
@@ -54,7 +58,7 @@ class Case:
 
     @torch.inference_mode()
     def run(self, solver: Solver) -> SampleOutput:
-        """The restoration with all that happened on the way."""
+        """The restoration, with its states and predictions."""
         generator = torch.Generator().manual_seed(self.seed)
         return sample(
             self.network,
@@ -75,18 +79,22 @@ def _channels_last(tensors: Sequence[Tensor]) -> NDArray[np.float32]:
     return np.stack([x[0].permute(1, 2, 0).float().cpu().numpy() for x in tensors])
 
 
-def trajectories(case: Case, methods: Sequence[tuple[str, int, Solver]] = TRAJECTORIES) -> list[Trajectory]:
-    """The runs of figure 'trajectories', all from the same start."""
-    return [
+def trajectories(cases: Mapping[str, Case]) -> tuple[list[Trajectory], list[Pair]]:
+    """Runs of several methods, all from the same start, and the images they are of."""
+    (case,) = cases.values()
+    assert case.gt is not None
+    runs = [
         Trajectory(name, nfe, _channels_last(case.run(solver).states).astype(np.float16))
-        for name, nfe, solver in methods
+        for name, nfe, solver in TRAJECTORIES
     ]
+    return runs, [Pair(to_uint8(case.lq[0]), to_uint8(case.gt))]
 
 
-def convergence(case: Case, nfes: Sequence[int] = CONVERGENCE_NFES) -> list[ConvergenceRun]:
-    """The runs of figure 'convergence': order 2 on the uniform lambda grid."""
+def convergence(cases: Mapping[str, Case]) -> tuple[list[ConvergenceRun]]:
+    """Runs of order 2 on the uniform lambda grid."""
+    (case,) = cases.values()
     runs = []
-    for nfe in nfes:
+    for nfe in CONVERGENCE_NFES:
         for parameterization, solver_type in _CONVERGENCE:
             solver = Solver("mrsampler", nfe, solver_type=solver_type, parameterization=parameterization, order=2)  # type: ignore[arg-type]
             plan = make_plan(case.sde, solver)
@@ -99,16 +107,20 @@ def convergence(case: Case, nfes: Sequence[int] = CONVERGENCE_NFES) -> list[Conv
             image = to_uint8(output.sample[0])
             ratios = convergence_ratio(predictions, lambdas)
             runs.append(ConvergenceRun(nfe, parameterization, solver_type, ratios, image, case.psnr(image), centred))
-    return runs
+    return (runs,)
 
 
-def comparison(case: Case, title: str, methods: Sequence[tuple[str, Solver]] = COMPARISON) -> ComparisonRow:
-    """A row of figure 'comparison': the degraded image, each method, the clean image."""
+def comparisons(cases: Mapping[str, Case]) -> tuple[list[ComparisonRow]]:
+    """A row for each task: the degraded image, each method, the clean image."""
+    return ([_comparison(case, task) for task, case in cases.items()],)
+
+
+def _comparison(case: Case, title: str) -> ComparisonRow:
     if case.gt is None:
         raise ValueError(f"{title}: a comparison needs the clean image")
-    images = [to_uint8(case.lq[0]), *(to_uint8(case.run(solver).sample[0]) for _, solver in methods)]
+    images = [to_uint8(case.lq[0]), *(to_uint8(case.run(solver).sample[0]) for _, solver in COMPARISON)]
     notes = tuple(f"{case.psnr(image):.1f} dB" for image in images)
-    captions = ("degraded", *(name for name, _ in methods), "clean")
+    captions = ("degraded", *(name for name, _ in COMPARISON), "clean")
     return ComparisonRow(title, captions, (*notes, ""), np.stack([*images, to_uint8(case.gt)]))
 
 
@@ -155,6 +167,6 @@ def measured_gain(scheme: Scheme, steps: int) -> Gain:
     return Gain(scheme.parameterization, scheme.order, scheme.tau, scheme.data, h, gain)
 
 
-def stability(steps: Sequence[int] = (25, 30, 38, 50, 68, 100, 160)) -> list[Gain]:
-    """The markers of figure 'stability'."""
-    return [measured_gain(scheme, number) for scheme in SCHEMES for number in steps]
+def stability(cases: Mapping[str, Case]) -> tuple[list[Gain]]:
+    """Measured gains of all schemes; needs no image."""
+    return ([measured_gain(scheme, number) for scheme in SCHEMES for number in STABILITY_STEPS],)

@@ -8,13 +8,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..rows import METRICS
 from .style import canvas, lines_of, save, whole_numbers
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-LABELS = {"fid": "FID", "lpips": "LPIPS", "kid": "KID", "psnr": "PSNR [dB]", "ssim": "SSIM"}
-_LINEAR = ("psnr", "ssim", "kid")  # the others range over a factor of ten and more
 
 
 @dataclass(frozen=True)
@@ -53,7 +51,7 @@ def draw(points: Sequence[CurvePoint], stem: Path, metrics: Sequence[str] = ("fi
                     _panel(axis, [point for point in points if point.task == task], metric)
                     axis.set_title(task if row == 0 else "", fontweight="bold")
                     if column == 0:
-                        axis.set_ylabel(LABELS.get(metric, metric))
+                        axis.set_ylabel(METRICS[metric].axis_label)
                     if row == len(known) - 1:
                         axis.set_xlabel("NFE")
         handles = [figure.axes[0].plot([], [], label=name, **line.arguments())[0] for name, line in lines.items()]
@@ -83,7 +81,7 @@ def _panel(axis: "Axes", points: Sequence[CurvePoint], metric: str) -> None:
             axis.plot(*zip(*chosen, strict=True), **look)
             nfes |= {nfe for nfe, _ in chosen}
     whole_numbers(axis, [nfe for nfe in (2, 5, 10, 20, 50, 100) if nfe in nfes] or sorted(nfes))
-    if metric not in _LINEAR:
+    if METRICS[metric].logarithmic:
         axis.set_yscale("log")
         _plain_ticks(axis)
 

@@ -19,6 +19,14 @@ class Trajectory:
     states: NDArray[np.float16]
 
 
+@dataclass(frozen=True)
+class Pair:
+    """The degraded image that the runs restore, and the clean one."""
+
+    lq: Image
+    gt: Image
+
+
 def principal_plane(states: Array) -> tuple[Array, Array]:
     """(mean, basis) of the plane of largest variance: states (n, D), basis (2, D) with orthonormal rows.
 
@@ -42,8 +50,13 @@ def explained(states: Array, plane: tuple[Array, Array]) -> float:
     return float((project(states, plane) ** 2).sum() / ((states - plane[0]) ** 2).sum())
 
 
-def draw(trajectories: Sequence[Trajectory], lq: Image, gt: Image, stem: Path, shown: int = 5) -> tuple[Path, Path]:
-    """Left the paths in the plane of the states' largest variance, right `shown` states of each run."""
+def draw(trajectories: Sequence[Trajectory], images: Sequence[Pair], stem: Path, shown: int = 5) -> tuple[Path, Path]:
+    """Left the paths in the plane of the states' largest variance, right `shown` states of each run.
+
+    `images` is the one pair that all runs are of.
+    """
+    (pair,) = images
+    lq, gt = pair.lq, pair.gt
     flat = [run.states.reshape(len(run.states), -1).astype(np.float64) for run in trajectories]
     truth = (gt.astype(np.float64) / 255).reshape(1, -1)
     plane = principal_plane(np.concatenate([*flat, truth]))

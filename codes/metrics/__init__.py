@@ -1,53 +1,31 @@
-"""How good restored images are: each pair (PSNR, SSIM, LPIPS) and a whole set of them (FID, KID)."""
+"""Quality of restored images: of each pair (PSNR, SSIM, LPIPS) and of whole sets (FID, KID); a row of METRICS each."""
 
-from dataclasses import dataclass
-from typing import Literal
-
+from ..rows import METRICS, Metric
 from .distribution import fid, kid
 from .perceptual import LPIPS, InceptionFeatures
 from .pixel import luma, psnr, psnr_y, ssim, ssim_y
-from .weights import MissingWeights, WeightsName, WrongWeights, find_weights
+from .scorer import INDICATIVE_FID_BELOW, SET_METRICS, Scorer, make_features, make_scorer, set_scores
+from .weights import MissingWeights, WrongWeights, find_weights
 
 __all__ = [
     "INDICATIVE_FID_BELOW",
     "LPIPS",
     "METRICS",
+    "SET_METRICS",
     "InceptionFeatures",
     "Metric",
     "MissingWeights",
+    "Scorer",
     "WrongWeights",
     "fid",
     "find_weights",
     "kid",
     "luma",
+    "make_features",
+    "make_scorer",
     "psnr",
     "psnr_y",
+    "set_scores",
     "ssim",
     "ssim_y",
 ]
-
-
-@dataclass(frozen=True)
-class Metric:
-    """What a table has to know about a metric."""
-
-    name: str
-    label: str
-    lower_is_better: bool
-    per: Literal["image", "set"]
-    needs_weights: WeightsName | None
-    digits: int  # after the decimal point
-
-
-METRICS = {
-    "psnr": Metric("psnr", "PSNR", False, "image", None, 2),
-    "ssim": Metric("ssim", "SSIM", False, "image", None, 4),
-    "psnr_y": Metric("psnr_y", "PSNR-Y", False, "image", None, 2),
-    "ssim_y": Metric("ssim_y", "SSIM-Y", False, "image", None, 4),
-    "lpips": Metric("lpips", "LPIPS", True, "image", "lpips", 4),
-    "fid": Metric("fid", "FID", True, "set", "fid", 2),
-    "kid": Metric("kid", "KID", True, "set", "fid", 5),
-}
-
-# FID depends on the number of images; below this it may rank results of one set, but says little by itself.
-INDICATIVE_FID_BELOW = 500

@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from ..rows import METRICS
 from ..runtime.torchvision_compat import ensure_torchvision
 from .weights import FOLDER, check_weights, find_weights
 
@@ -32,7 +33,7 @@ class LPIPS(nn.Module):
     the torch cache.
     """
 
-    smallest = 31  # side of an image; below it nothing is left after AlexNet's strides and poolings
+    smallest = METRICS["lpips"].smallest_side
 
     def __init__(self, folder: Path = FOLDER) -> None:
         super().__init__()

@@ -9,12 +9,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..rows import METRICS
+
 Image = NDArray[np.uint8]
 Floats = NDArray[np.float64]
 
 # BT.601 luma of R, G, B in [0, 255], before division by 255; black is 16 and white 235.
 _LUMA = np.array([65.481, 128.553, 24.966])
-_WINDOW, _WINDOW_SIGMA = 11, 1.5
+_WINDOW, _WINDOW_SIGMA = METRICS["ssim"].smallest_side, 1.5
 _C1, _C2 = (0.01 * 255) ** 2, (0.03 * 255) ** 2
 
 

@@ -1,14 +1,15 @@
-"""What there is to reproduce: methods, and the tables with the cells they need.
+"""What can be reproduced: methods, and the tables with the cells they need.
 
-A cell is one method at one number of evaluations (NFE) on one task. A method on a task is one run of the evaluation,
-with all its NFEs, so that tables share runs whichever is asked for first.
+A cell is one method at one number of evaluations (NFE) on one task. A method on a task is one run with all its NFEs;
+tables share their runs.
 """
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..evaluation.tables import Column
+from ..evaluation.tables import QUALITY, Column
+from ..figures import FIGURES
 from ..names import TASKS
 
 PAPER_NFES = (100, 50, 20, 10, 5)
@@ -53,14 +54,15 @@ METHODS = {
     "mr-2-ode": Method("MR Sampler-2, ODE", "ablation", {**_MR, "order": 2, "solver_type": "ode"}, PAPER_NFES[1:]),
 }
 SAME = {("posterior", 100): "posterior-official", ("euler", 100): "euler-official"}
+
+
+def known_nfes(method: str) -> tuple[int, ...]:
+    """The NFEs of a method that have cells, its own or shared ones."""
+    return (*METHODS[method].nfes, *(nfe for other, nfe in SAME if other == method))
+
+
 STANDARD = tuple(key for key, method in METHODS.items() if method.group != "ablation")
 
-QUALITY = (
-    Column("lpips", "LPIPS", True, 4),
-    Column("fid", "FID", True, 2),
-    Column("psnr", "PSNR", False, 2),
-    Column("ssim", "SSIM", False, 4),
-)
 SECONDS = (Column("seconds", "s/image", True, 3),)
 
 # The paper's name of a task where it is not ours.
@@ -97,7 +99,7 @@ class Part:
         return TASKS if self.task is None else (self.task,)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Table:
     """A table to reproduce."""
 
@@ -121,89 +123,81 @@ def _entries(methods: Sequence[str]) -> tuple[Entry, ...]:
 def _task_table(task: str) -> Table:
     name = TABLE_OF_TASK[task]
     title = "Inpainting" if task == "uncompleted" else task.capitalize()
-    return Table(name, title, (Part(title, task, _entries(STANDARD), name),))
+    return Table(name=name, title=title, parts=(Part(title, task, _entries(STANDARD), name),))
 
 
-TABLES: dict[str, Table] = {
-    table.name: table
-    for table in (
-        Table(
-            "overview",
-            "All ten tasks",
-            (Part("Mean over the tasks", None, _entries(STANDARD)),),
-            about="Means over the ten tasks, ours and the paper's.",
-        ),
-        *(_task_table(task) for task in TASKS),
-        Table(
-            "parameterization",
-            "Ablation: noise against data prediction",
-            (
-                Part(
-                    "Rainy, MR Sampler-2, SDE",
-                    "rainy",
-                    (
-                        Entry("mr-2-noise", "Noise Prediction", "noise prediction"),
-                        Entry("mr-2", "Data Prediction", "data prediction"),
-                    ),
-                    "parameterization",
+_TABLES = (
+    Table(
+        name="overview",
+        title="All ten tasks",
+        parts=(Part("Mean over the tasks", None, _entries(STANDARD)),),
+        about="Means over the ten tasks, ours and the paper's.",
+    ),
+    *(_task_table(task) for task in TASKS),
+    Table(
+        name="parameterization",
+        title="Ablation: noise against data prediction",
+        parts=(
+            Part(
+                "Rainy, MR Sampler-2, SDE",
+                "rainy",
+                (
+                    Entry("mr-2-noise", "Noise Prediction", "noise prediction"),
+                    Entry("mr-2", "Data Prediction", "data prediction"),
                 ),
+                "parameterization",
             ),
-            nfes=PAPER_NFES[1:],
-            about="With noise prediction the second-order SDE scheme is unstable for steps h > 0.537 in lambda: below "
-            "19 evaluations on a uniform grid, whatever the network.",
         ),
-        Table(
-            "solver-type",
-            "Ablation: ODE against SDE",
-            (
-                Part(
-                    "Inpainting, MR Sampler-2, data prediction",
-                    "uncompleted",
-                    (Entry("mr-2-ode", "ODE", "ODE"), Entry("mr-2", "SDE", "SDE")),
-                    "solver-type",
+        nfes=PAPER_NFES[1:],
+        about="With noise prediction the second-order SDE scheme is unstable for steps h > 0.537 in lambda: below "
+        "19 evaluations on a uniform grid, whatever the network.",
+    ),
+    Table(
+        name="solver-type",
+        title="Ablation: ODE against SDE",
+        parts=(
+            Part(
+                "Inpainting, MR Sampler-2, data prediction",
+                "uncompleted",
+                (Entry("mr-2-ode", "ODE", "ODE"), Entry("mr-2", "SDE", "SDE")),
+                "solver-type",
+            ),
+        ),
+        nfes=PAPER_NFES[1:],
+    ),
+    Table(
+        name="wall-clock",
+        title="Wall-clock time",
+        parts=tuple(
+            Part(
+                task.capitalize(),
+                task,
+                (
+                    Entry("posterior-official", "Posterior Sampling", "Posterior"),
+                    Entry("mr-2", "MR Sampler-2"),
+                    Entry("pc"),
                 ),
-            ),
-            nfes=PAPER_NFES[1:],
+                f"wall-clock-{task}",
+            )
+            for task in ("low-light", "motion-blurry")
         ),
-        Table(
-            "wall-clock",
-            "Wall-clock time",
-            tuple(
-                Part(
-                    task.capitalize(),
-                    task,
-                    (
-                        Entry("posterior-official", "Posterior Sampling", "Posterior"),
-                        Entry("mr-2", "MR Sampler-2"),
-                        Entry("pc"),
-                    ),
-                    f"wall-clock-{task}",
-                )
-                for task in ("low-light", "motion-blurry")
-            ),
-            SECONDS,
-            about="The paper measured an NVIDIA A800 with DA-CLIP's network. The time is the network's: it goes with "
-            "the number of evaluations and hardly depends on the solver.",
-        ),
-        Table(
-            "optimal-nfe",
-            "Optimal number of evaluations",
-            (
-                Part(
-                    "Snowy",
-                    "snowy",
-                    (Entry("mr-2", "MR Sampler-SDE-2"), Entry("mr-1"), Entry("pc")),
-                    "optimal-nfe",
-                ),
-            ),
-        ),
-    )
-}
+        columns=SECONDS,
+        about="The paper measured an NVIDIA A800 with DA-CLIP's network. The time is the network's: it goes with "
+        "the number of evaluations and hardly depends on the solver.",
+    ),
+    Table(
+        name="optimal-nfe",
+        title="Optimal number of evaluations",
+        parts=(Part("Snowy", "snowy", (Entry("mr-2", "MR Sampler-SDE-2"), Entry("mr-1"), Entry("pc")), "optimal-nfe"),),
+    ),
+)
+TABLES = {table.name: table for table in _TABLES}
 DATASETS = "datasets"  # has no cells
 
 
 def all_runs(names: Iterable[str]) -> list[tuple[str, str]]:
     """The (task, method) pairs that some tables and figures need, task by task."""
-    tables = ["overview" if name == "curves" else name for name in names]  # the figure shows the same cells
+    # A figure that stores nothing shows the cells of all tables.
+    tables = ["overview" if name in FIGURES and not FIGURES[name].stored else name for name in names]
     pairs = {pair for name in tables if name in TABLES for pair in TABLES[name].runs()}
     return [(task, method) for task in TASKS for method in METHODS if (task, method) in pairs]

@@ -1,29 +1,18 @@
-"""The figures of the report: drawn from the cells, and from a few restorations whose course is kept beside them."""
+"""The figures of the report, drawn from the cells and from a few restorations with stored trajectories."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 
-from ..figures import FIGURES
-from ..figures.comparison import ComparisonRow
-from ..figures.convergence import ConvergenceRun
+from ..figures import FIGURES, Figure
 from ..figures.curves import CurvePoint
-from ..figures.stability import Gain
 from ..figures.stored import read_items
-from ..figures.style import Image
-from ..figures.trajectories import Trajectory
 from ..names import TASKS
-from .catalogue import METHODS, SAME, TABLE_OF_TASK
+from .catalogue import TABLE_OF_TASK, known_nfes
 from .published import published
 from .results import METRICS, Results
 
 DATA = "figure-data"
-NAMES = ("curves", "comparison", "trajectories", "convergence", "stability")
-# What is restored for them; the paper takes motion-blurry for its trajectories and low-light for convergence.
-TRAJECTORY_TASK, CONVERGENCE_TASK = "motion-blurry", "low-light"
-COMPARISON_TASKS = ("rainy", "low-light", "motion-blurry", "uncompleted")
-# Network evaluations of each, on one image of a task.
-EVALUATIONS = {"comparison": 130 * len(COMPARISON_TASKS), "trajectories": 150, "convergence": 255}
+NAMES = tuple(FIGURES)
 
 _LEGEND = {
     "posterior-official": "Posterior",
@@ -36,20 +25,12 @@ _LEGEND = {
 }
 
 
-@dataclass(frozen=True)
-class Pair:
-    """A degraded and its clean image."""
-
-    lq: Image
-    gt: Image
-
-
 def curve_points(results: Results) -> list[CurvePoint]:
     """Every cell of the task tables; with the paper's own model its numbers too."""
     points = []
     for task in TASKS:
         for method, name in _LEGEND.items():
-            for nfe in (*METHODS[method].nfes, *(n for other, n in SAME if other == method)):
+            for nfe in known_nfes(method):
                 cell = results.cell(task, method, nfe)
                 if cell is not None:
                     points.append(CurvePoint(task, name, nfe, dict(cell.metrics)))
@@ -60,52 +41,36 @@ def curve_points(results: Results) -> list[CurvePoint]:
     return points
 
 
-def _curves(results: Results, stem: Path) -> list[Path]:
+def _from_cells(figure: Figure, results: Results, stem: Path) -> list[Path]:
     """LPIPS of all tasks, and FID of those that have it; in one picture where all have."""
     points = curve_points(results)
     known = {point.task for point in points if point.values.get("fid") is not None and not point.published}
     if known == {point.task for point in points}:
-        return [FIGURES["curves"].draw(points, stem)[0]]
-    pictures = [FIGURES["curves"].draw(points, stem, ["lpips"])[0]]
+        return [figure.draw(points, stem)[0]]
+    pictures = [figure.draw(points, stem, ["lpips"])[0]]
     if known:
         chosen = [point for point in points if point.task in known]
-        pictures.append(FIGURES["curves"].draw(chosen, stem.with_name(f"{stem.name}-fid"), ["fid"])[0])
+        pictures.append(figure.draw(chosen, stem.with_name(f"{stem.name}-fid"), ["fid"])[0])
     return pictures
+
+
+def _pictures(figure: Figure, results: Results, data: Path, out: Path) -> list[Path]:
+    stem = out / figure.name
+    if figure.stored and (data / f"{figure.name}.npz").is_file():
+        return [figure.draw(*(read_items(data / f"{file}.npz", kind) for file, kind in figure.stored), stem)[0]]
+    if not figure.stored and results.cells:
+        return _from_cells(figure, results, stem)
+    return sorted(out.glob(f"{figure.name}*.png"))
 
 
 def draw(results: Results, root: Path, out: Path, names: Sequence[str]) -> list[tuple[str, str, Path]]:
     """Draw what can be drawn from the cells and from the data below `root`; (name, caption, PNG file) of each picture.
 
-    Pictures of an earlier drawing are taken as they are where their data are not there.
+    Without their data, pictures of an earlier drawing are kept.
     """
-    data = root / DATA
-    drawers: dict[str, Callable[[Path], list[Path]]] = {
-        "curves": lambda stem: _curves(results, stem),
-        "comparison": lambda stem: [
-            FIGURES["comparison"].draw(read_items(data / "comparison.npz", ComparisonRow), stem)[0]
-        ],
-        "trajectories": lambda stem: [_trajectories(data, stem)],
-        "convergence": lambda stem: [
-            FIGURES["convergence"].draw(read_items(data / "convergence.npz", ConvergenceRun), stem)[0]
-        ],
-        "stability": lambda stem: [FIGURES["stability"].draw(read_items(data / "stability.npz", Gain), stem)[0]],
-    }
     found = []
-    for name in (name for name in NAMES if name in names):
-        stem = out / "figures" / name
-        if (data / f"{name}.npz").is_file() or (name == "curves" and results.cells):
-            pictures = drawers[name](stem)
-        else:
-            pictures = sorted((out / "figures").glob(f"{name}*.png"))
-        caption = f"{FIGURES[name].title}. {FIGURES[name].caption}"
-        found += [
-            (picture.stem, caption if i == 0 else "The same for FID.", picture) for i, picture in enumerate(pictures)
-        ]
+    for figure in (FIGURES[name] for name in NAMES if name in names):
+        caption = f"{figure.title}. {figure.caption}"
+        for i, picture in enumerate(_pictures(figure, results, root / DATA, out / "figures")):
+            found.append((picture.stem, caption if i == 0 else "The same for FID.", picture))
     return found
-
-
-def _trajectories(data: Path, stem: Path) -> Path:
-    (pair,) = read_items(data / "trajectories-images.npz", Pair)
-    runs = read_items(data / "trajectories.npz", Trajectory)
-    png, _ = FIGURES["trajectories"].draw(runs, pair.lq, pair.gt, stem)
-    return Path(png)

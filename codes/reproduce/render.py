@@ -1,22 +1,23 @@
-"""Tables with ours, the paper's number and the difference, in Markdown, CSV and LaTeX."""
+"""Tables with our number, the paper's and the difference, in Markdown, CSV and LaTeX."""
 
-import csv
-import io
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 
-from ..evaluation.tables import Column
+from ..evaluation import tables
+from ..evaluation.tables import QUALITY, Column, mean
 from ..names import TASKS
-from .catalogue import METHODS, QUALITY, TABLE_OF_TASK, Entry, Part, Table
+from .catalogue import METHODS, TABLE_OF_TASK, Entry, Part, Table
 from .published import published, remark_on
-from .results import Results, mean
+from .results import Results
 
 MISSING = "–"
+_REMARKS = {"": "", "!": "misprint", "?": "doubtful"}  # by the sign behind a printed number
 
 
-@dataclass(frozen=True)
-class Line:
-    """One row: our numbers and the paper's by metric, None where there is none."""
+@dataclass(frozen=True, kw_only=True)
+class ComparedRow:
+    """Our numbers and the paper's by metric, None where there is none."""
 
     part: str
     nfe: int
@@ -26,17 +27,27 @@ class Line:
     marks: dict[str, str] = field(default_factory=dict)  # metric -> sign behind a doubtful printed number
     images: int = 0
 
-    @property
-    def missing(self) -> bool:
-        """Whether it was not run."""
-        return not self.images
+    def difference(self, column: Column) -> float | None:
+        """Ours minus the paper's."""
+        ours, paper = self.ours[column.name], self.paper.get(column.name)
+        return None if ours is None or paper is None else ours - paper
+
+    def shown_difference(self, column: Column) -> str:
+        """The same with its sign."""
+        change = self.difference(column)
+        return "" if change is None else f"{change:+.{column.digits}f}"
+
+    def printed(self, column: Column, superscript: str) -> str:
+        """The paper's number, which has four digits in its tables, and the sign behind it."""
+        paper, mark = self.paper.get(column.name), self.marks.get(column.name)
+        return "" if paper is None else f"{paper:.4g}" + (superscript.format(mark) if mark else "")
 
 
-def lines_of(table: Table, part: Part, results: Results) -> list[Line]:
+def compared_rows(table: Table, part: Part, results: Results) -> list[ComparedRow]:
     """The rows of a part, most evaluations first, the methods in the catalogue's order."""
     nfes = table.nfes or sorted({nfe for entry in part.entries for nfe in METHODS[entry.method].nfes}, reverse=True)
-    lines = [
-        _line(table, part, entry, nfe, results)
+    rows = [
+        _row(table, part, entry, nfe, results)
         for nfe in nfes
         for entry in part.entries
         if nfe in METHODS[entry.method].nfes
@@ -44,21 +55,22 @@ def lines_of(table: Table, part: Part, results: Results) -> list[Line]:
     degraded = {column.name: results.input_mean(part.tasks, column.name) for column in table.columns}
     if table.columns == QUALITY and any(value is not None for value in degraded.values()):
         images = sum(cell.images for cell in results.inputs if cell.task in part.tasks)
-        lines.append(Line(part.title, 0, "degraded image", degraded, images=images))
-    return lines
+        rows.append(ComparedRow(part=part.title, nfe=0, method="degraded image", ours=degraded, images=images))
+    return rows
 
 
-def _line(table: Table, part: Part, entry: Entry, nfe: int, results: Results) -> Line:
+def _row(table: Table, part: Part, entry: Entry, nfe: int, results: Results) -> ComparedRow:
     names = [column.name for column in table.columns]
     cells = [results.cell(task, entry.method, nfe) for task in part.tasks]
-    return Line(
-        part.title,
-        nfe,
-        entry.title or METHODS[entry.method].title,
-        {name: results.mean(part.tasks, entry.method, nfe, name) for name in names},
-        {name: _printed(part, entry, nfe, name) for name in names},
-        {name: mark for name in names if (mark := _mark(part, entry, nfe, name))},
-        0 if None in cells else sum(cell.images for cell in cells if cell is not None),
+    marks = {name: remark_on(part.published or "", entry.printed or "", nfe, name) for name in names}
+    return ComparedRow(
+        part=part.title,
+        nfe=nfe,
+        method=entry.title or METHODS[entry.method].title,
+        ours={name: results.mean(part.tasks, entry.method, nfe, name) for name in names},
+        paper={name: _printed(part, entry, nfe, name) for name in names},
+        marks={name: "!" if remark.certain else "?" for name, remark in marks.items() if remark is not None},
+        images=0 if None in cells else sum(cell.images for cell in cells if cell is not None),
     )
 
 
@@ -66,141 +78,83 @@ def _printed(part: Part, entry: Entry, nfe: int, metric: str) -> float | None:
     """The paper's number, or the mean of its ten tables."""
     if entry.printed is None:
         return None
-    if part.published is not None:
-        return published()[part.published].values(entry.printed, nfe).get(metric)
-    values = [published()[TABLE_OF_TASK[task]].values(entry.printed, nfe).get(metric) for task in TASKS]
-    return mean(values)
+    names = [TABLE_OF_TASK[task] for task in TASKS] if part.published is None else [part.published]
+    return mean([published()[name].values(entry.printed, nfe).get(metric) for name in names])
 
 
-def _mark(part: Part, entry: Entry, nfe: int, metric: str) -> str:
-    remark = remark_on(part.published or "", entry.printed or "", nfe, metric)
-    return "" if remark is None else "!" if remark.certain else "?"
+def best(rows: Sequence[ComparedRow], column: Column) -> set[int]:
+    """Positions of our best value among rows with equally many evaluations."""
+    return tables.best([row.ours[column.name] for row in rows], column.lower_is_better, [row.nfe for row in rows])
 
 
-def best(lines: Sequence[Line], column: Column) -> set[int]:
-    """Which lines have our best value among those with as many evaluations; where only one has any, none is best."""
-    chosen: set[int] = set()
-    for nfe in {line.nfe for line in lines}:
-        known = [
-            (value, i)
-            for i, line in enumerate(lines)
-            if line.nfe == nfe and (value := line.ours[column.name]) is not None
-        ]
-        if len(known) > 1:
-            top = (min if column.lower_is_better else max)(value for value, _ in known)
-            chosen |= {i for value, i in known if value == top}
-    return chosen
-
-
-def printed_number(value: float) -> str:
-    """A number of the paper; its tables have four digits."""
-    return f"{value:.4g}"
-
-
-def difference(line: Line, column: Column) -> str:
-    """Ours minus the paper's, with sign."""
-    ours, paper = line.ours[column.name], line.paper.get(column.name)
-    return "" if ours is None or paper is None else f"{ours - paper:+.{column.digits}f}"
-
-
-def shown_columns(lines: Sequence[Line], columns: Sequence[Column]) -> list[Column]:
-    """The columns where something of ours is known; without any, those of the paper."""
-    ours = [column for column in columns if any(line.ours[column.name] is not None for line in lines)]
-    theirs = [column for column in columns if any(line.paper.get(column.name) is not None for line in lines)]
+def shown_columns(rows: Sequence[ComparedRow], columns: Sequence[Column]) -> list[Column]:
+    """The columns where one of our numbers is known; without any, those of the paper."""
+    ours = [column for column in columns if any(row.ours[column.name] is not None for row in rows)]
+    theirs = [column for column in columns if any(row.paper.get(column.name) is not None for row in rows)]
     return ours or theirs
 
 
-def arrow(column: Column) -> str:
-    """The metric's name with the direction that is better."""
-    return f"{column.label} {'↓' if column.lower_is_better else '↑'}"
-
-
-def markdown(lines: Sequence[Line], columns: Sequence[Column], with_difference: bool) -> str:
+def markdown(rows: Sequence[ComparedRow], columns: Sequence[Column], with_difference: bool) -> str:
     """For a code host: `ours (paper, difference)`, the best of ours at each NFE bold."""
-    chosen = {column.name: best(lines, column) for column in columns}
-    head = ["NFE", "method", *(arrow(column) for column in columns)]
-    rows = [head, ["---:", "---", *["---:"] * len(columns)]]
-    before = None
-    for i, line in enumerate(lines):
-        row = ["" if line.nfe == before else str(line.nfe), line.method]
-        before = line.nfe
+    chosen = {column.name: best(rows, column) for column in columns}
+    lines: list[list[str]] = []
+    for i, row in enumerate(rows):
+        cells = []
         for column in columns:
-            value = line.ours[column.name]
-            text = MISSING if value is None else f"{value:.{column.digits}f}"
+            text = column.text(row.ours[column.name], MISSING)
             text = f"**{text}**" if i in chosen[column.name] else text
-            if (paper := line.paper.get(column.name)) is not None:
-                inside = printed_number(paper) + _superscript(line.marks.get(column.name, ""))
-                change = difference(line, column) if with_difference else ""
-                text += f" ({', '.join(part for part in (inside, change) if part)})"
-            row.append(text)
-        rows.append(row)
-    return "\n".join("| " + " | ".join(row) + " |" for row in rows) + "\n"
+            if paper := row.printed(column, "<sup>{}</sup>"):
+                change = row.shown_difference(column) if with_difference else ""
+                text += f" ({paper}, {change})" if change else f" ({paper})"
+            cells.append(text)
+        lines.append(["" if i and row.nfe == rows[i - 1].nfe else str(row.nfe), row.method, *cells])
+    return tables.markdown(["NFE", "method", *(column.heading for column in columns)], lines, "rlr")
 
 
-def _superscript(mark: str) -> str:
-    return f"<sup>{mark}</sup>" if mark else ""
-
-
-def csv_text(lines: Sequence[Line], columns: Sequence[Column]) -> str:
+def csv_text(rows: Sequence[ComparedRow], columns: Sequence[Column]) -> str:
     """For a spreadsheet, with all digits; what is missing is empty."""
-    buffer = io.StringIO()
-    writer = csv.writer(buffer, lineterminator="\n")
-    head = ["part", "nfe", "method", "images"]
-    for column in columns:
-        head += [column.name, f"{column.name}_paper", f"{column.name}_difference", f"{column.name}_remark"]
-    writer.writerow(head)
-    remarks = {"": "", "!": "misprint", "?": "doubtful"}
-    for line in lines:
-        row: list[str | int] = [line.part, line.nfe, line.method, line.images]
+    header = ["part", "nfe", "method", "images"]
+    header += [f"{c.name}{suffix}" for c in columns for suffix in ("", "_paper", "_difference", "_remark")]
+    lines = []
+    for row in rows:
+        line: list[object] = [row.part, row.nfe, row.method, row.images]
         for column in columns:
-            ours, paper = line.ours[column.name], line.paper.get(column.name)
-            gap = "" if ours is None or paper is None else repr(round(ours - paper, 10))
-            row += ["" if ours is None else repr(ours), "" if paper is None else repr(paper), gap]
-            row.append(remarks[line.marks.get(column.name, "")])
-        writer.writerow(row)
-    return buffer.getvalue()
+            change = row.difference(column)
+            line += [row.ours[column.name], row.paper.get(column.name), None if change is None else round(change, 10)]
+            line.append(_REMARKS[row.marks.get(column.name, "")])
+        lines.append(line)
+    return tables.csv_text(header, lines)
 
 
-def latex(table: Table, lines: Sequence[Line], columns: Sequence[Column], with_difference: bool) -> str:
+def latex(table: Table, rows: Sequence[ComparedRow], columns: Sequence[Column], with_difference: bool) -> str:
     """For a paper (booktabs): under each metric ours, the paper's, and the difference."""
-    width = 3 if with_difference else 2
-    chosen = {column.name: best(lines, column) for column in columns}
-    spans = [rf"\multicolumn{{{width}}}{{c}}{{{_escape(column.label)}}}" for column in columns]
-    under = ["ours", "paper", "diff."][:width]
-    out = [
-        r"\begin{table}",
-        r"\centering",
-        rf"\caption{{{_escape(table.title)}}}",
-        rf"\label{{tab:{table.name}}}",
-        rf"\begin{{tabular}}{{rl{'r' * width * len(columns)}}}",
-        r"\toprule",
-        " & ".join(["NFE", "Method", *spans]) + r" \\",
-        " & ".join(["", "", *under * len(columns)]) + r" \\",
-    ]
-    before: tuple[str, int] | None = None
-    for i, line in enumerate(lines):
-        first = (line.part, line.nfe) != before
-        if first:
-            out.append(r"\midrule")
-        if len(table.parts) > 1 and (before is None or before[0] != line.part):
-            out += [rf"\multicolumn{{{2 + width * len(columns)}}}{{l}}{{{_escape(line.part)}}} \\", r"\midrule"]
-        row = [str(line.nfe) if first else "", _escape(line.method)]
-        before = (line.part, line.nfe)
-        for column in columns:
-            value, paper = line.ours[column.name], line.paper.get(column.name)
-            text = "--" if value is None else f"{value:.{column.digits}f}"
-            row.append(rf"\textbf{{{text}}}" if i in chosen[column.name] else text)
-            mark = line.marks.get(column.name, "")
-            row.append(
-                "" if paper is None else printed_number(paper) + (rf"\textsuperscript{{{mark}}}" if mark else "")
-            )
-            if with_difference:
-                change = difference(line, column)
-                row.append(f"${change}$" if change else "")
-        out.append(" & ".join(row) + r" \\")
-    out += [r"\bottomrule", r"\end{tabular}", r"\end{table}", ""]
-    return "\n".join(out)
+    under = ["ours", "paper", "diff."] if with_difference else ["ours", "paper"]
+    chosen = {column.name: best(rows, column) for column in columns}
+    spans = [rf"\multicolumn{{{len(under)}}}{{c}}{{{_escape(column.label)}}}" for column in columns]
+    align = "rl" + "r" * len(under) * len(columns)
+
+    def cells(i: int, row: ComparedRow, column: Column) -> list[str]:
+        text = column.text(row.ours[column.name], "--")
+        change = row.shown_difference(column)
+        texts = [rf"\textbf{{{text}}}" if i in chosen[column.name] else text]
+        texts += [row.printed(column, r"\textsuperscript{{{}}}"), f"${change}$" if change else ""]
+        return texts[: len(under)]
+
+    groups: list[list[list[str]]] = []
+    part = None
+    for (title, nfe), members in groupby(enumerate(rows), key=lambda pair: (pair[1].part, pair[1].nfe)):
+        if len(table.parts) > 1 and title != part:
+            groups.append([[rf"\multicolumn{{{len(align)}}}{{l}}{{{_escape(title)}}}"]])
+        part = title
+        group = [
+            ["", _escape(row.method), *(c for column in columns for c in cells(i, row, column))] for i, row in members
+        ]
+        group[0][0] = str(nfe)
+        groups.append(group)
+    headers = [["NFE", "Method", *spans], ["", "", *under * len(columns)]]
+    caption = "\n".join(["\\begin{table}", "\\centering", rf"\caption{{{_escape(table.title)}}}", ""])
+    return rf"{caption}\label{{tab:{table.name}}}" + f"\n{tables.latex(headers, groups, align)}\\end{{table}}\n"
 
 
 def _escape(text: str) -> str:
-    return "".join({"%": r"\%", "_": r"\_", "&": r"\&", "#": r"\#"}.get(letter, letter) for letter in text)
+    return "".join(f"\\{letter}" if letter in "%_&#" else letter for letter in text)

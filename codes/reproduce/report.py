@@ -3,10 +3,11 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from ..evaluation import tables
 from .catalogue import DATASETS, METHODS, TABLE_OF_TASK, TABLES, Table, all_runs
 from .findings import orders, speed_up, theory
 from .published import published, remarks
-from .render import MISSING, Line, csv_text, latex, lines_of, markdown, shown_columns
+from .render import MISSING, ComparedRow, compared_rows, csv_text, latex, markdown, shown_columns
 from .results import CELLS_FILE, Results, save
 
 _EMBEDDED = """\
@@ -42,18 +43,16 @@ def write_report(results: Results, out: Path, names: Sequence[str], figures: Seq
     for name in names:
         _write_table(results, name, out / "tables")
     chosen = [TABLES[name] for name in names if name in TABLES]
+    of_a_task = [table for table in chosen if table.name in TABLE_OF_TASK.values()]
+    others = [table for table in chosen if table not in of_a_task and table.name != "overview"]
     sections = [
         _introduction(results),
         *(_table_section(results, table) for table in chosen if table.name == "overview"),
         theory(results),
         orders(results),
         speed_up(results),
-        _tasks(results, [table for table in chosen if table.name in TABLE_OF_TASK.values()]),
-        *(
-            _table_section(results, table)
-            for table in chosen
-            if table.name != "overview" and table.name not in TABLE_OF_TASK.values()
-        ),
+        _tasks(results, of_a_task),
+        *(_table_section(results, table) for table in others),
         _datasets(results) if DATASETS in names else "",
         _figures(out, figures),
         _misprints(),
@@ -70,27 +69,18 @@ def table_text(results: Results, name: str) -> str:
 
 
 def _write_table(results: Results, name: str, folder: Path) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-
-    def write(suffix: str, text: str) -> None:
-        (folder / f"{name}.{suffix}").write_text(text, encoding="utf-8")
-
-    write("md", table_text(results, name))
+    texts = {"md": table_text(results, name)}
     if name == DATASETS:
         header, rows = _dataset_rows(results)
-        write(
-            "csv",
-            "".join(",".join(f'"{cell}"' if "," in cell else cell for cell in row) + "\n" for row in [header, *rows]),
-        )
-        body = "".join(" & ".join(row) + " \\\\\n" for row in rows)
-        head = " & ".join(header) + " \\\\\n"
-        write("tex", f"\\begin{{tabular}}{{llrr}}\n\\toprule\n{head}\\midrule\n{body}\\bottomrule\n\\end{{tabular}}\n")
-        return
-    table = TABLES[name]
-    lines = [line for part in table.parts for line in lines_of(table, part, results)]
-    columns = shown_columns(lines, table.columns)
-    write("csv", csv_text(lines, columns))
-    write("tex", latex(table, lines, columns, results.same_model))
+        texts |= {"csv": tables.csv_text(header, rows), "tex": tables.latex([header], [rows], "llrr")}
+    else:
+        table = TABLES[name]
+        compared = [row for part in table.parts for row in compared_rows(table, part, results)]
+        columns = shown_columns(compared, table.columns)
+        texts |= {"csv": csv_text(compared, columns), "tex": latex(table, compared, columns, results.same_model)}
+    folder.mkdir(parents=True, exist_ok=True)
+    for suffix, text in texts.items():
+        (folder / f"{name}.{suffix}").write_text(text, encoding="utf-8")
 
 
 def _introduction(results: Results) -> str:
@@ -126,21 +116,22 @@ def _table_section(results: Results, table: Table, level: str = "##") -> str:
     if table.about:
         texts.append(f"{table.about}\n")
     for part in table.parts:
-        lines = lines_of(table, part, results)
+        rows = compared_rows(table, part, results)
         source = f" (paper: {published()[part.published].place})" if part.published else ""
-        texts.append(f"{part.title}{source}{_coverage(lines)}\n")
-        texts.append(markdown(lines, shown_columns(lines, table.columns), results.same_model))
+        texts.append(f"{part.title}{source}{_coverage(rows)}\n")
+        texts.append(markdown(rows, shown_columns(rows, table.columns), results.same_model))
     return "\n".join(texts)
 
 
-def _coverage(lines: Sequence[Line]) -> str:
-    """How many images the numbers are of, and which are of fewer."""
-    most = max((line.images for line in lines), default=0)
-    text = f", {most} images" if most else ", not run"
-    fewer = [f"{line.method} at NFE {line.nfe} ({line.images})" for line in lines if 0 < line.images < most]
-    missing = sum(line.missing for line in lines)
-    text += f"; fewer for {', '.join(fewer)}" if fewer else ""
-    return text + (f"; {missing} of {len(lines)} rows are missing" if missing and most else "")
+def _coverage(rows: Sequence[ComparedRow]) -> str:
+    """How many images the numbers are of, and which rows have fewer."""
+    most = max((row.images for row in rows), default=0)
+    if not most:
+        return ", not run"
+    fewer = [f"{row.method} at NFE {row.nfe} ({row.images})" for row in rows if 0 < row.images < most]
+    missing = sum(not row.images for row in rows)
+    text = f", {most} images" + (f"; fewer for {', '.join(fewer)}" if fewer else "")
+    return text + (f"; {missing} of {len(rows)} rows are missing" if missing else "")
 
 
 def _tasks(results: Results, tables: Sequence[Table]) -> str:
@@ -165,12 +156,10 @@ def _dataset_rows(results: Results) -> tuple[list[str], list[list[str]]]:
 
 
 def _datasets(results: Results) -> str:
-    header, rows = _dataset_rows(results)
-    lines = [header, ["---", "---", "---:", "---:"], *rows]
     sets = results.settings.get("datasets", {}).values()
     folders = [one.get("dataroot_GT") or one.get("root") or one.get("dataroot") for one in sets]
     source = f"Here: the images of {', '.join(f'`{folder}`' for folder in folders if folder)}.\n\n" if folders else ""
-    return f"## Data sets\n\n{source}" + "".join("| " + " | ".join(line) + " |\n" for line in lines)
+    return f"## Data sets\n\n{source}{tables.markdown(*_dataset_rows(results), 'llr')}"
 
 
 def _figures(out: Path, figures: Sequence[tuple[str, str, Path]]) -> str:

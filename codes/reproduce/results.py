@@ -1,4 +1,4 @@
-"""Stored results: the cells of a reproduction, collected from its runs and kept in one file beside the report."""
+"""Stored results: the cells of a reproduction, collected from its runs and kept in one file with the report."""
 
 import json
 import math
@@ -8,17 +8,18 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from ..evaluation.tables import QUALITY, mean
 from .catalogue import METHODS, SAME
 
 CELLS_FILE = "cells.json"
 RUNS = "runs"
-METRICS = ("lpips", "fid", "psnr", "ssim")
-INPUT = "(input)"  # how a summary calls the degraded images
+METRICS = tuple(column.name for column in QUALITY)
+INPUT = "(input)"  # the solver of the degraded images in a summary
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Cell:
-    """What a method gives on a task at a number of evaluations; a metric is None where it could not be computed."""
+    """One method on one task at one number of evaluations; a metric is None where it could not be computed."""
 
     task: str
     method: str
@@ -33,15 +34,15 @@ class Cell:
         return value if value is None or math.isfinite(value) else None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Results:
-    """All cells of a reproduction, how it was set up and where it ran."""
+    """All cells of a reproduction, its settings and environment."""
 
     settings: dict[str, Any] = field(default_factory=dict)
     environment: dict[str, Any] = field(default_factory=dict)
     cells: tuple[Cell, ...] = ()
     notes: tuple[str, ...] = ()
-    inputs: tuple[Cell, ...] = ()  # what the degraded images themselves score, by task
+    inputs: tuple[Cell, ...] = ()  # scores of the degraded images, by task
 
     def cell(self, task: str, method: str, nfe: int) -> Cell | None:
         """One cell, None where it is missing."""
@@ -71,12 +72,6 @@ class Results:
         return self.settings.get("model") == "daclip"
 
 
-def mean(values: Sequence[float | None]) -> float | None:
-    """The mean, None unless all are known."""
-    known = [value for value in values if value is not None]
-    return math.fsum(known) / len(known) if known and len(known) == len(values) else None
-
-
 def run_folder(root: Path, task: str, method: str) -> Path:
     """Where the run of a method on a task is kept."""
     return root / RUNS / task / method
@@ -101,19 +96,26 @@ def collect(root: Path) -> Results:
         nfe_of = {label(method, nfe): nfe for nfe in METHODS[method].nfes}
         for row in summary["rows"]:
             metrics = {name: row["metrics"][name] for name in METRICS if name in row["metrics"]}
+            numbers: dict[str, Any] = {"task": task, "images": row["images"], "metrics": metrics}
             if row["solver"] in nfe_of:
-                cells.append(Cell(task, method, nfe_of[row["solver"]], row["images"], row["seconds"], metrics))
+                cells.append(Cell(method=method, nfe=nfe_of[row["solver"]], seconds=row["seconds"], **numbers))
             elif row["solver"] == INPUT:
-                inputs[task] = Cell(task, INPUT, 0, row["images"], 0.0, metrics)
+                inputs[task] = Cell(method=INPUT, nfe=0, seconds=0.0, **numbers)
         notes += [note for note in summary["notes"] if note not in notes]
         if (folder / "environment.json").is_file():
             starts += json.loads((folder / "environment.json").read_text())
     settings = json.loads(settings_file.read_text())
-    return Results(settings, _environment(starts), tuple(cells), tuple(notes), tuple(inputs.values()))
+    return Results(
+        settings=settings,
+        environment=_environment(starts),
+        cells=tuple(cells),
+        notes=tuple(notes),
+        inputs=tuple(inputs.values()),
+    )
 
 
 def _environment(starts: list[dict[str, Any]]) -> dict[str, Any]:
-    """What the runs say about where they were made, each value once."""
+    """Versions and machines of all starts, each value once."""
     known: dict[str, list[Any]] = {}
     for start in sorted(starts, key=lambda start: str(start["started"])):
         flat = {key: start.get(key) for key in ("commit", "python", "system", "device", "threads", "processes")}
@@ -143,6 +145,5 @@ def save(results: Results, path: Path) -> None:
 def load(path: Path) -> Results:
     """Read what `save` wrote."""
     content = json.loads(path.read_text(encoding="utf-8"))
-    cells = tuple(Cell(**cell) for cell in content["cells"])
-    inputs = tuple(Cell(**cell) for cell in content["inputs"])
-    return Results(content["settings"], content["environment"], cells, tuple(content["notes"]), inputs)
+    content |= {key: tuple(Cell(**cell) for cell in content[key]) for key in ("cells", "inputs")}
+    return Results(**{**content, "notes": tuple(content["notes"])})

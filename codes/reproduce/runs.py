@@ -1,9 +1,9 @@
-"""The runs behind the tables: each method on each task is one evaluation, by the runner of test.py."""
+"""The runs behind the tables: each method on each task is one run of the evaluation, as test.py does it."""
 
 import json
-import statistics
-import time
+from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,29 +13,29 @@ import torch
 from .. import metrics as m
 from ..config import Options, OptionsError, build_solvers, load_options
 from ..config.errors import error_at
-from ..data.images import to_uint8
 from ..data.pairs import image_seed
 from ..data.sets import Task, find_data, load_item
 from ..evaluation.records import read_records
 from ..evaluation.run import test_run
-from ..evaluation.summary import Scorer, make_scorer
-from ..figures import collect
+from ..figures import FIGURES
+from ..figures.collect import Case
 from ..figures.stored import write_items
+from ..metrics import Scorer, make_scorer
 from ..names import TASKS
 from ..restoration.restorer import Restorer
+from ..rows import load
 from ..runtime.distributed import Process
-from ..solvers import Solver, make_plan
-from ..study.bench import claim, crops, facts_of
-from . import drawing as figures
+from ..study.bench import Speed, crops, fingerprint, measure_speed, open_folder
 from .catalogue import METHODS
+from .drawing import DATA
 from .results import label, run_folder
 
 FIGURE_2 = ("low-light", "motion-blurry")  # the tasks whose FID the paper plots
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Setup:
-    """What is reproduced: with which model and data, how many images, and where it is kept."""
+    """What is reproduced: model and data, number and size of the images, and the folder of the results."""
 
     model: str
     file: Path
@@ -47,7 +47,7 @@ class Setup:
 
 
 def base_options(setup: Setup) -> Options:
-    """The option file with what the user set; one test set that has tasks."""
+    """The option file with the overrides; it must have one test set, with clean images or with tasks."""
     options = load_options(setup.file, setup.overrides)
     sets = options.test_sets
     key = next(iter(sets))
@@ -58,6 +58,11 @@ def base_options(setup: Setup) -> Options:
             options.file, ("datasets", key), "expected clean images (mode GT) or a root with a folder per task"
         )
     return options
+
+
+def with_fid(setup: Setup, task: str) -> bool:
+    """Whether FID is computed for a task."""
+    return setup.fid == "all" or (setup.fid == "figure" and task in FIGURE_2)
 
 
 def run_options(setup: Setup, base: Options, task: str, method: str) -> Options:
@@ -75,7 +80,7 @@ def run_options(setup: Setup, base: Options, task: str, method: str) -> Options:
     if setup.images is not None and setup.size is None:
         data["max_images"] = setup.images
     names: list[str] = [name for name in base.metrics.names if name != "fid"]
-    if setup.fid == "all" or (setup.fid == "figure" and task in FIGURE_2):
+    if with_fid(setup, task):
         names.append("fid")
     changes = {
         "name": folder.name,
@@ -94,21 +99,21 @@ def run_options(setup: Setup, base: Options, task: str, method: str) -> Options:
 
 
 def prepare(setup: Setup, base: Options, process: Process) -> None:
-    """Write what the reproduction is made with; refuse a folder that was made with something else."""
+    """Open the folder of the results; one of other settings is refused."""
     settings = {
         "model": setup.model,
         "options": setup.file.name,
         "weights": Path(base.path.pretrain_model_G or "").name,
-        **{"sha256" if key == "weights" else key: value for key, value in facts_of(base, 0, 0).items()},
+        **{"sha256" if key == "weights" else key: value for key, value in fingerprint(base, 0, 0).items()},
         "images": setup.images,
         "size": setup.size,
         "overrides": list(setup.overrides),
     }
-    claim(setup.root, settings, process, "--results")
+    open_folder(setup.root, settings, process, "--results")
 
 
 def find_tasks(setup: Setup, base: Options) -> tuple[dict[str, Task], dict[str, str]]:
-    """The images of each task, and for those that have none the reason."""
+    """The images of each task, and a reason for each task without any."""
     found: dict[str, Task] = {}
     problems: dict[str, str] = {}
     for task in TASKS:
@@ -120,7 +125,7 @@ def find_tasks(setup: Setup, base: Options) -> tuple[dict[str, Task], dict[str, 
 
 
 def cut(setup: Setup, found: dict[str, Task], seed: int, process: Process) -> dict[str, Task]:
-    """The middles of the images if a size was asked for; tasks that share images then take different ones."""
+    """The middle of each image where the set-up has a size; tasks that share images then take different ones."""
     if setup.size is None:
         return found
     images = setup.images or max(len(task.items) for task in found.values())
@@ -139,7 +144,7 @@ def run_all(
     restorer: Restorer,
     tell: Callable[[str], None],
 ) -> tuple[int, list[str]]:
-    """Do the runs of some (task, method) pairs; returns the exit code and which images were left out."""
+    """Run some (task, method) pairs; returns the exit code and a line for each image that was left out."""
     base = base_options(setup)
     code = 0
     problems: dict[str, None] = {}
@@ -178,99 +183,57 @@ def complete(folder: Path, method: str, images: int, names: Sequence[str]) -> bo
 
 
 def compute_figures(setup: Setup, tasks: dict[str, Task], restorer: Restorer, names: Sequence[str], seed: int) -> None:
-    """The restorations whose course the figures show, as far as they are not there; for the main process alone."""
-    data = setup.root / figures.DATA
+    """Compute and store what the figures show, unless it is stored already. Only the main process calls this."""
+    data = setup.root / DATA
 
-    def case(task: str) -> collect.Case:
+    def case(task: str) -> Case:
         item = tasks[task].items[0]
         loaded = load_item(tasks[task], item, image_seed(seed, task, item.name))
         if loaded.lq is None or loaded.gt is None:
             raise OptionsError(loaded.problem or f"{task}: the figures need a clean image")
         lq = loaded.lq.rgb[None].to(restorer.device)
         gt = torch.from_numpy(loaded.gt).permute(2, 0, 1).float() / 255
-        return collect.Case(restorer.predictor(lq), restorer.sde, restorer.fit_target, lq, gt, loaded.seed)
+        return Case(restorer.predictor(lq), restorer.sde, restorer.fit_target, lq, gt, loaded.seed)
 
-    def missing(name: str, *needed: str) -> bool:
-        return name in names and not (data / f"{name}.npz").is_file() and all(task in tasks for task in needed)
-
-    if missing("comparison", *figures.COMPARISON_TASKS):
-        rows = [collect.comparison(case(task), task) for task in figures.COMPARISON_TASKS]
-        write_items(data / "comparison.npz", rows)
-    if missing("trajectories", figures.TRAJECTORY_TASK):
-        chosen = case(figures.TRAJECTORY_TASK)
-        assert chosen.gt is not None
-        write_items(data / "trajectories-images.npz", [figures.Pair(to_uint8(chosen.lq[0].cpu()), to_uint8(chosen.gt))])
-        write_items(data / "trajectories.npz", collect.trajectories(chosen))
-    if missing("convergence", figures.CONVERGENCE_TASK):
-        write_items(data / "convergence.npz", collect.convergence(case(figures.CONVERGENCE_TASK)))
-    if missing("stability"):
-        write_items(data / "stability.npz", collect.stability())
+    for figure in (FIGURES[name] for name in names if name in FIGURES):
+        there = not figure.collect or (data / f"{figure.name}.npz").is_file()
+        if there or not all(task in tasks for task in figure.tasks):
+            continue
+        parts = load(figure.collect)({task: case(task) for task in figure.tasks})
+        # The file of the figure's own name comes last: where it exists, the figure is complete.
+        for (file, _), items in reversed(list(zip(figure.stored, parts, strict=True))):
+            write_items(data / f"{file}.npz", items)
 
 
-# ---- what it costs
+# ---- cost
 
 
-@dataclass(frozen=True)
-class Cost:
-    """Network evaluations still to do, and the seconds they and the FID features take; None if not measured."""
-
-    evaluations: int
-    seconds: float | None
-
-
-@dataclass(frozen=True)
-class Speed:
-    """Measured seconds of one network evaluation of an image, and of its FID features."""
-
-    evaluation: float
-    features: float = 0.0
-
-
-def measure(restorer: Restorer, size: int, with_fid: bool, repeats: int = 3) -> Speed:
-    """Time this device, on a noise image."""
+def time_device(restorer: Restorer, size: int, fid: bool) -> Speed:
+    """The speed of this device on a noise image; with FID if its weights are there."""
     image = torch.rand(1, 3, size, size, generator=torch.Generator().manual_seed(0)).to(restorer.device)
-    plan = make_plan(restorer.sde, Solver("mrsampler-pc", 2))
-
-    def restore() -> None:
-        restorer.batch(image, plan, [torch.Generator().manual_seed(0)]).samples.cpu()
-
-    evaluation = _median_seconds(restore, repeats) / plan.nfe
-    if not with_fid:
-        return Speed(evaluation)
-    try:
-        inception = m.InceptionFeatures().to(restorer.device)
-    except m.MissingWeights:
-        return Speed(evaluation)
-    pixels = to_uint8(image[0].cpu())
-    return Speed(evaluation, _median_seconds(lambda: inception(pixels), 1))
+    inception = None
+    if fid:
+        with suppress(m.MissingWeights):
+            inception = m.InceptionFeatures().to(restorer.device)
+    return measure_speed(restorer, image, inception)
 
 
-def _median_seconds(function: Callable[[], object], repeats: int) -> float:
-    times = []
-    for _ in range(repeats + 1):  # the first warms up
-        start = time.perf_counter()
-        function()
-        times.append(time.perf_counter() - start)
-    return statistics.median(times[1:])
+def cost(
+    setup: Setup, pairs: Sequence[tuple[str, str]], counts: dict[str, int], speed: Speed | None
+) -> tuple[int, float | None]:
+    """The network evaluations that some pairs still need, and the seconds they and the FID features take.
 
-
-def cost(setup: Setup, pairs: Sequence[tuple[str, str]], counts: dict[str, int], speed: Speed | None) -> Cost:
-    """What the runs of some pairs still need; `counts` are the images of each task."""
+    `counts` are the images of each task. Without a speed the seconds are None.
+    """
     evaluations, features = 0, 0
     for task, method in pairs:
         done = _done(run_folder(setup.root, task, method))
         for nfe in METHODS[method].nfes:
-            missing = max(0, counts.get(task, 0) - done.get(label(method, nfe), 0))
+            missing = max(0, counts.get(task, 0) - done[label(method, nfe)])
             evaluations += nfe * missing
-            if setup.fid == "all" or (setup.fid == "figure" and task in FIGURE_2):
-                features += missing
-    if speed is None:
-        return Cost(evaluations, None)
-    return Cost(evaluations, evaluations * speed.evaluation + features * speed.features)
+            features += missing if with_fid(setup, task) else 0
+    return evaluations, None if speed is None else speed.seconds(evaluations, features)
 
 
-def _done(folder: Path) -> dict[str, int]:
-    counts: dict[str, int] = {}
-    for record in read_records(folder).values():
-        counts[record.solver] = counts.get(record.solver, 0) + 1
-    return counts
+def _done(folder: Path) -> Counter[str]:
+    return Counter(record.solver for record in read_records(folder).values())

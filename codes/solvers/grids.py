@@ -19,8 +19,8 @@ from ..sde import Array, MeanRevertingSDE, Point
 from .options import Solver
 from .registry import GRIDS, SOLVERS, resolve
 
-# Interior points for 2 to 4 evaluations, found by minimising the error of a model problem with sigma_inf = 50/255 and
-# the cosine schedule (lambda from -3.669 to 6.111). Other schedules use their shares of the lambda range.
+# Interior points for 2 to 4 evaluations (docs/numerics.md, "Grids"), found for sigma_inf = 50/255 and the cosine
+# schedule, whose lambda runs from -3.669 to 6.111. Other schedules use their shares of the lambda range.
 _LAMBDA_RANGE = (-3.6690643266615, 6.1114351703282)
 _OPTIMISED = {2: (0.51,), 3: (-0.29, 2.33), 4: (-0.48, 1.33, 3.25)}
 
@@ -128,7 +128,7 @@ def karras_n(sde: MeanRevertingSDE, start: Point, nfe: int, solver: Solver, tau:
 def sinh(sde: MeanRevertingSDE, start: Point, nfe: int, solver: Solver, tau: float) -> list[Point]:
     """lambda = c + w sinh(.), dense around c, where the details of an image are decided; no evaluation below t = 1.
 
-    The constants come from minimising a network-free surrogate error; they hold for tau < 1 and tau = 1.
+    The constants, one pair for tau < 1 and one for tau = 1, minimise a network-free surrogate error (docs/numerics.md).
     """
     if tau < 1:
         centre, width = min(max(0.5 * nfe - 0.5, 1.0), 3.5), 2.8

@@ -4,17 +4,17 @@ To add a solver: a file with a function `(sde, solver) -> plan`, and a row in SO
 `(sde, start, nfe, solver, tau) -> points` in grids.py, and a row in GRIDS. Option files, their reference, `Solver`, the
 diffusers scheduler and the web page read these rows.
 
-Importing this module imports no torch: a row names its functions as "module:function", imported on first use, so that
-the words of option files can be checked at once. A row may also hold the function itself.
+Importing this module imports no torch: a row names its functions as 'module:function' below the package, which are
+imported on first use, so that option files are checked at once. A row may also hold the function itself.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from ..defaults import NFE
 from ..names import OptionValueError, unknown
+from ..rows import load
 
 if TYPE_CHECKING:
     from ..sde import MeanRevertingSDE, Point
@@ -69,44 +69,44 @@ _NOISE_ONLY = ("clamp", "thresholding")  # act on the data prediction, which the
 SOLVERS: dict[str, Algorithm] = {
     "mrsampler": Algorithm(
         title="MR Sampler, the paper's",
-        build="mr_sampler:mrsampler",
-        published="official:mrsampler",
+        build="solvers.mr_sampler:mrsampler",
+        published="solvers.official:mrsampler",
         grid="linear-lambda",
         refused=("mode",),
     ),
     "mrsampler-pc": Algorithm(
         title="predictor-corrector",
-        build="mr_sampler:mrsampler_pc",
+        build="solvers.mr_sampler:mrsampler_pc",
         grid="auto",
     ),
     "posterior": Algorithm(
         title="posterior sampling",
-        build="posterior:posterior",
-        published="official:posterior",
+        build="solvers.posterior:posterior",
+        published="solvers.official:posterior",
         steps=None,
         refused=(*_MULTISTEP, "tau", "mode"),
         unused=("order", "solver_type", "parameterization"),
     ),
     "sde": Algorithm(
         title="Euler, reverse SDE",
-        build="euler:euler_sde",
-        published="official:euler_sde",
+        build="solvers.euler:euler_sde",
+        published="solvers.official:euler_sde",
         steps=None,
         refused=(*_MULTISTEP, "tau", "mode", *_NOISE_ONLY),
         unused=("order", "solver_type", "parameterization"),
     ),
     "ode": Algorithm(
         title="Euler, probability flow",
-        build="euler:euler_ode",
-        published="official:euler_ode",
+        build="solvers.euler:euler_ode",
+        published="solvers.official:euler_ode",
         steps=None,
         refused=(*_MULTISTEP, "tau", "mode", *_NOISE_ONLY),
         unused=("order", "solver_type", "parameterization"),
     ),
     "heun": Algorithm(
         title="Heun, two evaluations a step",
-        build="heun:heun",
-        published="official:heun",
+        build="solvers.heun:heun",
+        published="solvers.official:heun",
         steps=None,
         refused=(*_MULTISTEP, "mode", *_NOISE_ONLY),
         unused=("order", "parameterization"),
@@ -114,37 +114,38 @@ SOLVERS: dict[str, Algorithm] = {
 }
 
 GRIDS: dict[str, Grid] = {
-    "auto": Grid(title="`optimised` for 2 to 4 evaluations, `sinh` from 5", layout="grids:auto"),
-    "linear-lambda": Grid(title="uniform in lambda, the paper's choice", layout="grids:linear_lambda", published=True),
-    "linspace": Grid(title="uniform in t", layout="grids:linspace", published=True),
+    "auto": Grid(title="`optimised` for 2 to 4 evaluations, `sinh` from 5", layout="solvers.grids:auto"),
+    "linear-lambda": Grid(
+        title="uniform in lambda, the paper's choice", layout="solvers.grids:linear_lambda", published=True
+    ),
+    "linspace": Grid(title="uniform in t", layout="solvers.grids:linspace", published=True),
     "leading": Grid(
         title="whole strides counted from the end, the last evaluation at `timestep_offset`",
-        layout="grids:leading",
+        layout="solvers.grids:leading",
         published=True,
     ),
-    "trailing": Grid(title="whole strides counted from the start", layout="grids:trailing", published=True),
+    "trailing": Grid(title="whole strides counted from the start", layout="solvers.grids:trailing", published=True),
     "karras-n": Grid(
-        title="uniform in (sigma / alpha)^(1 / `rho`), after Karras et al.", layout="grids:karras_n", published=True
+        title="uniform in (sigma / alpha)^(1 / `rho`), after Karras et al.",
+        layout="solvers.grids:karras_n",
+        published=True,
     ),
-    "karras-t": Grid(title="uniform in t^(1 / `rho`)", layout="grids:karras_t", published=True),
+    "karras-t": Grid(title="uniform in t^(1 / `rho`)", layout="solvers.grids:karras_t", published=True),
     "sinh": Grid(
         title="dense in the middle of the lambda range, no evaluation below t = 1",
-        layout="grids:sinh",
+        layout="solvers.grids:sinh",
     ),
     "optimised": Grid(
         title="found by minimising the error of a model problem; for 2 to 4 evaluations",
-        layout="grids:optimised",
+        layout="solvers.grids:optimised",
         sizes=(2, 3, 4),
     ),
 }
 
 
 def resolve(function: Any) -> Any:
-    """The function of a row: itself, or what "module:function" names in this package."""
-    if not isinstance(function, str):
-        return function
-    module, name = function.split(":")
-    return getattr(import_module(f".{module}", __package__), name)
+    """The function of a row: itself, or what 'module:function' names."""
+    return load(function) if isinstance(function, str) else function
 
 
 def make_plan(sde: "MeanRevertingSDE", solver: "Solver") -> "Plan":

@@ -1,92 +1,149 @@
-"""Trying solvers on a few images: the part of tuning and of the solver study that computes.
+"""A bench: a network with a few images to measure solvers on.
 
-Everything goes through the evaluation's own runner, so that what was computed is kept and several processes share it.
+Measuring goes through the evaluation's own loop, so that results are kept and several processes share the work.
 """
 
 import hashlib
 import json
+import statistics
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
+from torch import Tensor
 from tqdm import tqdm
 
+from .. import metrics as m
 from ..config import Options, OptionsError, difference, resolved
 from ..data.images import read_image, save_image, to_uint8
 from ..data.pairs import Item, image_seed
-from ..data.sets import Task, load_item
+from ..data.sets import Task, find_data, load_item
 from ..evaluation.job import Job, together
-from ..evaluation.records import Record, read_records
+from ..evaluation.records import read_records
 from ..evaluation.run import Score, run
+from ..evaluation.summary import set_features
+from ..metrics import make_scorer
+from ..restoration.loading import restorer_of
 from ..restoration.restorer import Restorer
-from ..runtime.distributed import Process
+from ..runtime.device import choose_device
+from ..runtime.distributed import Process, processes
 from ..runtime.files import write_atomically
 from ..runtime.paths import locate
-from ..sde import MeanRevertingSDE
 from ..solvers import Plan, Solver, make_plan
-from .candidates import Candidate, Losses, parse, search
+from .candidates import METRICS, Candidate, values_of
 
-# Many steps of the ODE: its result depends on the start alone, so that other solvers can be compared with it.
+# Many steps of the ODE: the result depends on the start alone, so that other solvers can be compared with it.
 REFERENCE = Solver("mrsampler-pc", 100, tau=0.0)
 
 
 class Stopped(Exception):
-    """A run that did not come to its end; `code` is the exit code."""
+    """A run that was interrupted or failed; `code` is the exit code."""
 
     def __init__(self, message: str, code: int) -> None:
         super().__init__(message)
         self.code = code
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Bench:
-    """A network with images to try solvers on, and where the results are kept."""
+    """A network, images to measure solvers on, and the folder of the results."""
 
     folder: Path
     tasks: tuple[Task, ...]
     restorer: Restorer
-    sde: MeanRevertingSDE
     score: Score
-    device: torch.device
     process: Process
     seed: int = 0
 
     @property
     def images(self) -> int:
-        """How many there are."""
+        """The number of images of all tasks."""
         return sum(len(task.items) for task in self.tasks)
 
+    @property
+    def has_clean_images(self) -> bool:
+        """Whether every image has a clean one to be compared with."""
+        return all(item.gt is not None for task in self.tasks for item in task.items)
+
     def run(self, plans: Iterable[tuple[str, Plan]]) -> None:
-        """Restore all images with these plans, as far as that was not done before."""
+        """Restore all images with these plans; what is on record is not done again."""
         job = Job(folder=self.folder, tasks=self.tasks, plans=tuple(plans), seed=self.seed, sheet_images=0)
         outcome = together(self.process.gather(run(job, self.restorer, self.score, self.process)))
         if outcome.interrupted:
-            raise Stopped(f"interrupted; the same command goes on from {self.folder}", 130)
+            raise Stopped(f"interrupted; the same command continues in {self.folder}", 130)
         problems = [line for lines in outcome.problems.values() for line in lines]
         if outcome.failure or problems:
             raise Stopped("\n".join([*problems, *filter(None, [outcome.failure])]), 1)
 
-    def try_out(self, candidates: Sequence[Candidate]) -> None:
-        """`run` for candidates."""
-        self.run((candidate.label, make_plan(self.sde, Solver(**candidate.options()))) for candidate in candidates)
+    def measure(self, candidates: Sequence[Candidate]) -> None:
+        """Restore and score all images with every candidate."""
+        sde = self.restorer.sde
+        self.run((candidate.label, make_plan(sde, Solver(**candidate.options()))) for candidate in candidates)
+        self.process.barrier()
 
-    def losses(self, metric: str, lower_is_better: bool) -> dict[Candidate, dict[str, float]]:
-        """What is on record, by candidate and image."""
-        return losses(read_records(self.folder).values(), metric, lower_is_better)
+    def losses(self, metric: str) -> dict[Candidate, dict[str, float]]:
+        """A metric of all candidates on record, by image ('task/name'), with the sign that makes lower better."""
+        found = values_of(read_records(self.folder).values(), metric)
+        sign = METRICS[metric].sign
+        return {candidate: {image: sign * x for image, x in values.items()} for candidate, values in found.items()}
+
+    def cost(self, candidates: Sequence[Candidate]) -> str:
+        """The work of measuring candidates, and the time it takes."""
+        item = self.tasks[0].items[0]
+        assert item.lq is not None
+        lq = read_image(item.lq)[None].to(self.restorer.device)
+        speed = measure_speed(self.restorer, lq, lambda pixels: self.score(pixels, 255 - pixels))
+        restorations = self.images * len(candidates)
+        evaluations = self.images * sum(candidate.nfe for candidate in candidates)
+        minutes = speed.seconds(evaluations, restorations) / 60
+        return (
+            f"{restorations} restorations, {evaluations} evaluations: about {minutes:.0f} minutes in all with one "
+            "process"
+        )
 
 
-def losses(records: Iterable[Record], metric: str, lower_is_better: bool) -> dict[Candidate, dict[str, float]]:
-    """A metric of all candidates, by image ('task/name'), with the sign that makes lower better."""
-    found: dict[Candidate, dict[str, float]] = {}
-    for record in records:
-        candidate, value = parse(record.solver), record.metrics.get(metric)
-        if candidate is not None and value is not None:
-            found.setdefault(candidate, {})[f"{record.task}/{record.name}"] = value if lower_is_better else -value
-    return found
+@contextmanager
+def open_benches(
+    options: Mapping[Path, Options], data: Path, images: int, size: int, *, bind: bool, without_lpips: str | None = ""
+) -> Iterator[list[Bench]]:
+    """A bench for each folder and its options, on the middle of a few images of the first options' data.
+
+    images         how many images of each task
+    size           side of the crops, which are kept in `data`
+    bind           refuse folders of other settings; False writes nothing but the crops
+    without_lpips  end of the error message where the weights of LPIPS are missing; None leaves LPIPS out
+    """
+    first = next(iter(options.values()))
+    device = choose_device(first.device)
+    with processes(device) as process:
+        tasks = find_data(first)
+        scorer, notes = make_scorer(list(METRICS), 0, device)
+        if notes and without_lpips is not None:
+            raise OptionsError(notes[0] + without_lpips)
+        benches = []
+        for folder, chosen in options.items():
+            restorer = restorer_of(chosen, device)
+            if bind:
+                open_folder(folder, fingerprint(chosen, images, size), process)
+            bench = Bench(
+                folder=folder,
+                tasks=crops(tasks, data, images, size, chosen.seed, process),
+                restorer=restorer,
+                score=scorer,
+                process=process,
+                seed=chosen.seed,
+            )
+            benches.append(bench)
+        yield benches
+
+
+# ---- images
 
 
 def crops(tasks: Sequence[Task], folder: Path, images: int, size: int, seed: int, process: Process) -> tuple[Task, ...]:
@@ -107,7 +164,7 @@ def crops(tasks: Sequence[Task], folder: Path, images: int, size: int, seed: int
                                  for side in pixels.shape[:2])  # fmt: skip
                 if loaded.gt is not None and gt is not None:
                     save_image(loaded.gt[rows, columns], gt)
-                save_image(pixels[rows, columns], lq)  # last: what has its LQ image is complete
+                save_image(pixels[rows, columns], lq)  # last: an LQ image marks a complete pair
             items.append(Item(item.name, lq, gt))
         cut.append(Task(name=task.name, items=tuple(items)))
     process.barrier()
@@ -118,7 +175,7 @@ def with_reference(bench: Bench) -> Bench:
     """The bench with the results of many steps in place of the clean images."""
     bare = replace(bench, tasks=tuple(_with_gt(task, lambda name: None) for task in bench.tasks))
     label = f"reference-nfe{REFERENCE.nfe}"
-    bare.run([(label, make_plan(bench.sde, REFERENCE))])
+    bare.run([(label, make_plan(bench.restorer.sde, REFERENCE))])
     bench.process.barrier()
     job = Job(folder=bench.folder, tasks=bare.tasks, plans=(), seed=bench.seed)
 
@@ -132,80 +189,11 @@ def _with_gt(task: Task, gt: Callable[[str], Path | None]) -> Task:
     return replace(task, items=tuple(Item(item.name, item.lq, gt(item.name)) for item in task.items))
 
 
-def claim(folder: Path, facts: Mapping[str, Any], process: Process, option: str = "-o") -> None:
-    """Make the folder, or refuse one that was made for something else; `option` names another folder."""
-    path = folder / "made-for.json"
-    if path.is_file():
-        changes = difference(json.loads(path.read_text()), json.loads(json.dumps(facts)))
-        if changes:
-            raise OptionsError(
-                f"{folder}: was made with other settings, going on would mix results; choose another {option}\n"
-                + "\n".join(f"  {change}" for change in changes)
-            )
-    elif process.is_main:
-        write_atomically(path, (json.dumps(facts, indent=1) + "\n").encode())
-    process.barrier()
-
-
-def facts_of(options: Options, images: int, size: int) -> dict[str, Any]:
-    """What results depend on, beside the candidates."""
-    values = resolved(options)
-    path = locate(options.path.pretrain_model_G or "")
-    return {
-        "weights": hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else str(path),
-        **{key: values[key] for key in ("datasets", "path", "network_G", "seed") if key in values},
-        "images": images,
-        "size": size,
-    }
-
-
-@dataclass(frozen=True)
-class Cost:
-    """What a search takes."""
-
-    restorations: int
-    evaluations: int
-    seconds: float
-
-    def __str__(self) -> str:
-        return (
-            f"{self.restorations} restorations, {self.evaluations} evaluations: "
-            f"about {self.seconds / 60:.0f} minutes in all with one process"
-        )
-
-
-def cost(bench: Bench, candidates: Sequence[Candidate]) -> Cost:
-    """An estimate, from one restoration and scoring of the first image."""
-    item = bench.tasks[0].items[0]
-    assert item.lq is not None
-    lq = read_image(item.lq)[None].to(bench.device)
-    plan = make_plan(bench.sde, Solver("mrsampler-pc", 2))
-    seconds = []
-    for _ in range(2):  # the first one warms up
-        start = time.perf_counter()
-        restored = bench.restorer.batch(lq, plan, [torch.Generator().manual_seed(0)])
-        middle = time.perf_counter()
-        bench.score(to_uint8(restored.samples[0]), to_uint8(lq[0]))
-        seconds.append(((middle - start) / plan.nfe, time.perf_counter() - middle))
-    evaluation, scoring = seconds[-1]
-    restorations = bench.images * len(candidates)
-    evaluations = bench.images * sum(candidate.nfe for candidate in candidates)
-    return Cost(restorations, evaluations, evaluations * evaluation + restorations * scoring)
-
-
-def complete(found: Mapping[Candidate, Losses], images: int) -> dict[Candidate, Losses]:
-    """Those candidates that have been tried on all images."""
-    return {candidate: values for candidate, values in found.items() if len(values) == images}
-
-
 def pooled_values(bench: Bench, candidates: Sequence[Candidate]) -> dict[str, dict[str, float]]:
-    """FID and KID of candidates over the images of all tasks together, by label; features are kept with the run."""
-    from .. import metrics as m
-    from ..evaluation.summary import set_features
+    """Set metrics of candidates over the images of all tasks together, by label; features are kept with the run."""
 
-    try:
-        inception = m.InceptionFeatures().to(bench.device)
-    except m.MissingWeights:
+    inception, _ = m.make_features(bench.restorer.device)
+    if inception is None:
         return {}
     job = Job(folder=bench.folder, tasks=bench.tasks, plans=(), seed=bench.seed)
 
@@ -221,15 +209,75 @@ def pooled_values(bench: Bench, candidates: Sequence[Candidate]) -> dict[str, di
     values = {}
     for candidate in tqdm(candidates, desc="FID features", unit="set", disable=None, leave=False):
         ours = features(candidate.label)
-        values[candidate.label] = {"fid": m.fid(ours, clean), "kid": m.kid(ours, clean)}
+        values[candidate.label] = m.set_scores(m.SET_METRICS, ours, clean)
     return values
 
 
-def simulated_search(networks: int, nfes: Sequence[int], **choices: Any) -> list[Candidate]:
-    """About the candidates that `search` would try, found with made-up losses: to know what it costs."""
-    rng = np.random.default_rng(0)
+# ---- the folder of the results
 
-    def measure(candidates: Sequence[Candidate]) -> list[dict[Candidate, float]]:
-        return [{candidate: float(rng.random()) for candidate in candidates} for _ in range(networks)]
 
-    return search(measure, nfes, **choices)
+def open_folder(folder: Path, settings: Mapping[str, Any], process: Process, option: str = "-o") -> None:
+    """Make a folder for results, or refuse one of other settings; `option` is the one that chooses the folder."""
+    path = folder / "made-for.json"
+    if path.is_file():
+        changes = difference(json.loads(path.read_text()), json.loads(json.dumps(settings)))
+        if changes:
+            raise OptionsError(
+                f"{folder}: was made with other settings, going on would mix results; choose another {option}\n"
+                + "\n".join(f"  {change}" for change in changes)
+            )
+    elif process.is_main:
+        write_atomically(path, (json.dumps(settings, indent=1) + "\n").encode())
+    process.barrier()
+
+
+def fingerprint(options: Options, images: int, size: int) -> dict[str, Any]:
+    """What results depend on, besides the solvers."""
+    values = resolved(options)
+    path = locate(options.path.pretrain_model_G or "")
+    return {
+        "weights": hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else str(path),
+        **{key: values[key] for key in ("datasets", "path", "network_G", "seed") if key in values},
+        "images": images,
+        "size": size,
+    }
+
+
+# ---- speed
+
+
+@dataclass(frozen=True)
+class Speed:
+    """Measured seconds: of one network evaluation of an image, and of the scores or features of a restored one."""
+
+    evaluation: float
+    scoring: float = 0.0
+
+    def seconds(self, evaluations: int, images: int) -> float:
+        """The time of some evaluations and of scoring some images."""
+        return evaluations * self.evaluation + images * self.scoring
+
+
+def measure_speed(
+    restorer: Restorer, image: Tensor, score: Callable[[NDArray[np.uint8]], object] | None = None
+) -> Speed:
+    """Time a restoration of an image (1, 3, H, W), and what is done with its pixels afterwards."""
+    plan = make_plan(restorer.sde, Solver("mrsampler-pc", 2))
+
+    def restore() -> None:
+        restorer.batch(image, plan, [torch.Generator().manual_seed(0)]).samples.cpu()
+
+    evaluation = _median_seconds(restore, 3) / plan.nfe
+    if score is None:
+        return Speed(evaluation)
+    pixels = to_uint8(image[0].cpu())
+    return Speed(evaluation, _median_seconds(lambda: score(pixels), 1))
+
+
+def _median_seconds(function: Callable[[], object], repeats: int) -> float:
+    times = []
+    for _ in range(repeats + 1):  # the first call warms up
+        start = time.perf_counter()
+        function()
+        times.append(time.perf_counter() - start)
+    return statistics.median(times[1:])

@@ -1,16 +1,16 @@
-"""Which solver at which number of evaluations: candidates, a search among them, and the front. Needs no torch.
-
-The search is in three stages, because the full product of schemes, tau, clamp, grids and evaluations is several times
-as dear (`combinations`): every scheme and tau on the uniform lambda grid; the best of these with their data
-prediction clamped; the best of all those on the other grids.
-"""
+"""Candidates for a solver and its number of evaluations, their losses, the front and the choice. Needs no torch."""
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
 from typing import Any
 
+from ..evaluation.records import Record
+from ..evaluation.tables import QUALITY
+
+METRICS = {column.name: column for column in QUALITY if column.name != "fid"}  # of one image
 SCHEMES: dict[str, dict[str, Any]] = {
     "order1": {"algorithm": "mrsampler", "order": 1},
     "order2": {"algorithm": "mrsampler", "order": 2},
@@ -26,7 +26,7 @@ Losses = Mapping[str, float]  # by image; lower is better
 
 @dataclass(frozen=True, order=True)
 class Candidate:
-    """One setting of the solver with a number of evaluations."""
+    """A setting of the solver and a number of evaluations."""
 
     nfe: int
     scheme: str
@@ -35,28 +35,23 @@ class Candidate:
     grid: str = "linear-lambda"
 
     @property
-    def setting(self) -> str:
-        """All but the evaluations; a folder name."""
-        return f"{self.scheme}-tau{self.tau:g}{'-clamp' if self.clamp else ''}-{self.grid}"
-
-    @property
     def label(self) -> str:
-        """What a record of it is called.
+        """The solver's name in records and folders.
 
         >>> Candidate(8, "pc", 0.3, True, "auto").label
         'pc-tau0.3-clamp-auto-nfe8'
         """
-        return f"{self.setting}-nfe{self.nfe}"
+        return f"{self.scheme}-tau{self.tau:g}{'-clamp' if self.clamp else ''}-{self.grid}-nfe{self.nfe}"
 
     @property
     def description(self) -> str:
-        """For people."""
+        """The setting in words, without the number of evaluations."""
         grid = {"linear-lambda": "uniform lambda", "auto": "sinh"}.get(self.grid, self.grid)
         scheme = {"order1": "order 1", "order2": "order 2"}.get(self.scheme, self.scheme)
         return f"{scheme}, tau {self.tau:g}, {grid}{', clamp' if self.clamp else ''}"
 
     def options(self) -> dict[str, Any]:
-        """The arguments of `codes.Solver`, all written out."""
+        """All arguments of `codes.Solver`."""
         return {
             **SCHEMES[self.scheme],
             "num_sample_steps": self.nfe,
@@ -70,7 +65,7 @@ _LABEL = re.compile(rf"({'|'.join(SCHEMES)})-tau([\d.]+)(-clamp)?-({'|'.join(GRI
 
 
 def parse(label: str) -> Candidate | None:
-    """The candidate of a label, None where it is no candidate's.
+    """The candidate of a label, None for other labels.
 
     >>> parse("order1-tau1-linspace-nfe20")
     Candidate(nfe=20, scheme='order1', tau=1.0, clamp=False, grid='linspace')
@@ -82,7 +77,7 @@ def parse(label: str) -> Candidate | None:
     return Candidate(int(nfe), scheme, float(tau), clamp is not None, grid)
 
 
-PAPER = Candidate(10, "order2", 1.0)  # what the paper recommends, at any number of evaluations
+PAPER = Candidate(10, "order2", 1.0)  # the paper's setting, which it recommends for any number of evaluations
 
 
 def budgeted(budget: int, nfes: Sequence[int] = NFES) -> list[int]:
@@ -92,70 +87,41 @@ def budgeted(budget: int, nfes: Sequence[int] = NFES) -> list[int]:
     return sorted({nfe for nfe in nfes if nfe < budget} | {budget})
 
 
-def combinations(nfes: Sequence[int]) -> list[Candidate]:
-    """Every scheme with every tau, clamped or not, on every grid, at each number of evaluations."""
+def combinations(
+    nfes: Iterable[int],
+    *,
+    taus: Sequence[float] = TAUS,
+    clamps: Sequence[bool] = (False, True),
+    grids: Sequence[str] = GRIDS,
+) -> list[Candidate]:
+    """Every scheme with every tau, clamp and grid at every number of evaluations."""
     return [
         Candidate(nfe, scheme, tau, clamp, grid)
         for nfe in nfes
         for scheme in SCHEMES
-        for tau in TAUS
-        for clamp in (False, True)
-        for grid in GRIDS
+        for tau in taus
+        for clamp in clamps
+        for grid in grids
     ]
 
 
-def search(
-    measure: Callable[[Sequence[Candidate]], Sequence[Mapping[Candidate, float]]],
-    nfes: Sequence[int],
-    *,
-    keep: int = 3,
-    keep_many: int = 2,
-    taus: Sequence[float] = TAUS,
-    clamp: bool = True,
-    always: Sequence[Candidate] = (),
-) -> list[Candidate]:
-    """All candidates that are worth measuring, each of them measured; see the module.
-
-    `measure` gives the losses of candidates for every network (group): the best `keep` of each group go on, `keep_many`
-    from 15 evaluations on, where a run is dear and the differences are small. `always` are tried in any case, and so
-    are their settings on the other grids.
-    """
-    groups: list[dict[Candidate, float]] = []
-
-    def tried(candidates: Sequence[Candidate]) -> None:
-        known = set(groups[0]) if groups else set()
-        new = sorted(set(candidates) - known)
-        if new:
-            results = measure(new)
-            groups.extend({} for _ in range(len(results) - len(groups)))
-            for group, result in zip(groups, results, strict=True):
-                group.update(result)
-
-    def best() -> set[Candidate]:
-        """The best candidates for each number of evaluations, each scheme and tau once."""
-        found: set[Candidate] = set()
-        for group in groups:
-            for nfe in nfes:
-                chosen: dict[tuple[str, float], Candidate] = {}
-                for candidate in sorted((c for c in group if c.nfe == nfe), key=lambda c: (group[c], c)):
-                    chosen.setdefault((candidate.scheme, candidate.tau), candidate)
-                found |= set(list(chosen.values())[: keep if nfe < 15 else keep_many])
-        return found
-
-    tried([Candidate(nfe, scheme, tau) for nfe in nfes for scheme in SCHEMES for tau in taus] + list(always))
-    if clamp:
-        tried([replace(candidate, clamp=True) for candidate in best()])
-    tried([replace(candidate, grid=grid) for candidate in {*best(), *always} for grid in GRIDS])
-    return sorted(groups[0])
+def values_of(records: Iterable[Record], metric: str) -> dict[Candidate, dict[str, float]]:
+    """A metric by candidate and image ('task/name'); records of other solvers do not count."""
+    found: dict[Candidate, dict[str, float]] = {}
+    for record in records:
+        candidate, value = parse(record.solver), record.metrics.get(metric)
+        if candidate is not None and value is not None:
+            found.setdefault(candidate, {})[f"{record.task}/{record.name}"] = value
+    return found
 
 
 def mean(losses: Losses) -> float:
     """The mean over images."""
-    return math.fsum(losses.values()) / len(losses)
+    return fmean(losses.values())
 
 
 def front(scores: Mapping[Candidate, float]) -> list[Candidate]:
-    """The candidates that none with as few evaluations beats, by evaluations: each better than the one before."""
+    """The candidates that no other one with as few evaluations beats, from cheap to good."""
     result: list[Candidate] = []
     for candidate in sorted(scores, key=lambda c: (c.nfe, scores[c], c)):
         if not result or scores[candidate] < scores[result[-1]]:
@@ -164,7 +130,7 @@ def front(scores: Mapping[Candidate, float]) -> list[Candidate]:
 
 
 def deficit(losses: Losses, other: Losses) -> tuple[float, float]:
-    """(mean, standard error) of what `losses` are above `other`, over the images of both."""
+    """Mean and standard error of `losses` minus `other`, over the images of both."""
     gaps = [losses[name] - other[name] for name in sorted(losses) if name in other]
     if not gaps:
         raise ValueError("no images in common")
@@ -176,7 +142,7 @@ def deficit(losses: Losses, other: Losses) -> tuple[float, float]:
 
 
 def choose(losses: Mapping[Candidate, Losses]) -> Candidate:
-    """The cheapest of the front that is not measurably worse than its best: by at most one standard error."""
+    """The cheapest candidate of the front whose mean is within one standard error of the best one's."""
     candidates = front({candidate: mean(values) for candidate, values in losses.items()})
     best = losses[candidates[-1]]
     for candidate in candidates:
@@ -187,7 +153,7 @@ def choose(losses: Mapping[Candidate, Losses]) -> Candidate:
 
 
 def tuned_options(options: Mapping[str, Any], candidate: Candidate, notes: Sequence[str]) -> str:
-    """An option file: `options` (resolved) with the candidate's solver, and comments that say where it is from."""
+    """An option file: `options` (resolved) with the candidate's solver, below `notes` as comments."""
     import yaml
 
     chosen = candidate.options()

@@ -1,4 +1,4 @@
-"""The demonstration on an exactly solvable problem: a 2-D mixture, restored from one degraded point."""
+"""Demonstration on an exactly solvable problem: a 2-D mixture, restored from one degraded point."""
 
 import math
 from collections.abc import Sequence
@@ -12,7 +12,9 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
+from ..evaluation import tables
 from ..exact import Mixture, sliced_wasserstein
+from ..figures.style import BLUE, GREY, VERMILION, canvas
 from ..sde import MeanRevertingSDE
 from ..solvers import SampleOutput, Solver, sample
 
@@ -26,8 +28,8 @@ LEVELS = 255  # errors are given in 8-bit levels
 
 
 @dataclass(frozen=True)
-class Method:
-    """A row of the table: a name and the solver for a number of evaluations."""
+class DemoMethod:
+    """A row of the table: a name, and the solver for a number of evaluations."""
 
     name: str
     algorithm: str
@@ -40,26 +42,26 @@ class Method:
 _PUBLISHED = ("compat", "official")
 _ODE = ("solver_type", "ode")
 TABLE = (
-    Method("Euler, published strides", "sde", (_PUBLISHED,)),
-    Method("Posterior, published strides", "posterior", (_PUBLISHED,)),
-    Method("Euler, correct strides", "sde"),
-    Method("Posterior, correct strides", "posterior"),
-    Method("MR Sampler-1 (SDE)", "mrsampler", (("order", 1),)),
-    Method("MR Sampler-2 (SDE)", "mrsampler", (("order", 2),)),
-    Method("MR Sampler-2 (ODE)", "mrsampler", (("order", 2), _ODE)),
-    Method("mrsampler-pc", "mrsampler-pc"),
+    DemoMethod("Euler, published strides", "sde", (_PUBLISHED,)),
+    DemoMethod("Posterior, published strides", "posterior", (_PUBLISHED,)),
+    DemoMethod("Euler, correct strides", "sde"),
+    DemoMethod("Posterior, correct strides", "posterior"),
+    DemoMethod("MR Sampler-1 (SDE)", "mrsampler", (("order", 1),)),
+    DemoMethod("MR Sampler-2 (SDE)", "mrsampler", (("order", 2),)),
+    DemoMethod("MR Sampler-2 (ODE)", "mrsampler", (("order", 2), _ODE)),
+    DemoMethod("mrsampler-pc", "mrsampler-pc"),
 )
 PANELS = (
-    Method("Euler", "ode"),
-    Method("Posterior, as published", "posterior", (_PUBLISHED,)),
-    Method("MR Sampler-1", "mrsampler", (("order", 1), _ODE)),
-    Method("MR Sampler-2", "mrsampler", (("order", 2), _ODE)),
-    Method("mrsampler-pc", "mrsampler-pc", (_ODE,)),
+    DemoMethod("Euler", "ode"),
+    DemoMethod("Posterior, as published", "posterior", (_PUBLISHED,)),
+    DemoMethod("MR Sampler-1", "mrsampler", (("order", 1), _ODE)),
+    DemoMethod("MR Sampler-2", "mrsampler", (("order", 2), _ODE)),
+    DemoMethod("mrsampler-pc", "mrsampler-pc", (_ODE,)),
 )
 
 
 def problem() -> Mixture:
-    """What the clean 'image' may be, given the degraded one at the origin: four possibilities, none of them certain."""
+    """The distribution of the clean point, given the degraded one at the origin: four modes, none of them certain."""
     means = np.array([[0.16, 0.11], [-0.13, 0.17], [0.06, -0.21], [-0.22, -0.10]])
     weights = np.array([0.4, 0.3, 0.2, 0.1])
     return Mixture("mixture", weights, means, np.full((4, 2), 0.02**2), MeanRevertingSDE())
@@ -90,24 +92,23 @@ def error_table(mixture: Mixture, delta: float, n: int = SAMPLES) -> tuple[dict[
 
 def format_table(rows: dict[str, list[float]], floor: float) -> str:
     """Rows of numbers under the NFEs, the best of each column marked."""
-    columns = list(zip(*rows.values(), strict=True))
-    best = [min(column) for column in columns]
-    lines = [f"{'NFE':30}" + "".join(f"{nfe:>9}" for nfe in NFES)]
-    for name, values in rows.items():
-        cells = (f"{value:8.1f}" + ("*" if value == low else " ") for value, low in zip(values, best, strict=True))
-        lines.append(f"{name:30}" + "".join(cells).rstrip())
-    lines.append(f"{'(two exact samples)':30}{floor:8.1f}")
-    return "\n".join(lines)
+    marked = [tables.best(column, lower_is_better=True) for column in zip(*rows.values(), strict=True)]
+    lines = [
+        [name, *(f"{value:.1f}" + "* "[i not in best] for value, best in zip(values, marked, strict=True))]
+        for i, (name, values) in enumerate(rows.items())
+    ]
+    lines.append(["(two exact samples)", f"{floor:.1f} ", *[""] * (len(NFES) - 1)])
+    return tables.plain(["NFE", *(f"{nfe} " for nfe in NFES)], lines)
 
 
-def write_csv(path: Path, tables: dict[str, dict[str, list[float]]]) -> None:
-    """The tables as one CSV file."""
-    lines = ["network,method," + ",".join(map(str, NFES))]
-    for network, rows in tables.items():
-        lines += [
-            ",".join([network, f'"{name}"', *(f"{value:.3f}" for value in values)]) for name, values in rows.items()
-        ]
-    path.write_text("\n".join(lines) + "\n")
+def csv_text(results: dict[str, dict[str, list[float]]]) -> str:
+    """The tables of all networks as one."""
+    lines = [
+        [network, name, *(f"{value:.3f}" for value in values)]
+        for network, rows in results.items()
+        for name, values in rows.items()
+    ]
+    return tables.csv_text(["network", "method", *NFES], lines)
 
 
 def exact_paths(mixture: Mixture, start: Tensor, points: int = 60) -> Tensor:
@@ -121,16 +122,13 @@ def exact_paths(mixture: Mixture, start: Tensor, points: int = 60) -> Tensor:
 
 def draw(mixture: Mixture, path: Path, nfes: Sequence[int] = (5, 10), shown: int = 400, paths: int = 7) -> None:
     """The picture: a row for each NFE, a panel for each method."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot as plt
-
-    figure, axes = plt.subplots(
-        len(nfes), len(PANELS), figsize=(3.1 * len(PANELS), 3.75 * len(nfes)), squeeze=False, layout="constrained"
-    )
     truth = mixture.draw(SAMPLES, 1)
-    with tqdm(total=len(nfes) * len(PANELS), desc="picture", unit="panel", leave=False, disable=None) as progress:
+    floor = LEVELS * sliced_wasserstein(mixture.draw(SAMPLES, 2), truth)
+    with (
+        canvas(3.1 * len(PANELS), 3.75 * len(nfes)) as figure,
+        tqdm(total=len(nfes) * len(PANELS), desc="picture", unit="panel", leave=False, disable=None) as progress,
+    ):
+        axes = figure.subplots(len(nfes), len(PANELS), squeeze=False)
         for row, nfe in zip(axes, nfes, strict=True):
             for panel, method in zip(row, PANELS, strict=True):
                 output = restore(mixture, method.solver(nfe), SAMPLES, trajectory=True)
@@ -139,16 +137,15 @@ def draw(mixture: Mixture, path: Path, nfes: Sequence[int] = (5, 10), shown: int
                 error = LEVELS * sliced_wasserstein(states[-1], truth)
                 panel.set_title(f"{method.name}\n{nfe} evaluations: error {error:.1f}", fontsize=11)
                 progress.update()
-    handles, labels = axes[0, 0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncol=len(labels), frameon=False, fontsize=11)
-    figure.suptitle(
-        "Restoring a degraded point whose clean version is known only up to a distribution (shaded).\n"
-        "Error: distance of the restored distribution to the true one, in 8-bit levels; two exact samples differ by "
-        f"{LEVELS * sliced_wasserstein(mixture.draw(SAMPLES, 2), truth):.1f}.",
-        fontsize=12,
-    )
-    figure.savefig(path, dpi=110)
-    plt.close(figure)
+        handles, labels = axes[0, 0].get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside lower center", ncol=len(labels), fontsize=11)
+        figure.suptitle(
+            "Restoring a degraded point whose clean version is known only up to a distribution (shaded).\n"
+            "Error: distance of the restored distribution to the true one, in 8-bit levels; two exact samples differ "
+            f"by {floor:.1f}.",
+            fontsize=12,
+        )
+        figure.savefig(path, dpi=110)
 
 
 def _panel(axes: "Axes", mixture: Mixture, states: Tensor, paths: int) -> None:
@@ -158,35 +155,28 @@ def _panel(axes: "Axes", mixture: Mixture, states: Tensor, paths: int) -> None:
     variances = mixture.variances + 0.012**2
     density = (mixture.weights * np.exp(-0.5 * ((grid - mixture.means) ** 2 / variances).sum(-1))).sum(-1)
     axes.contourf(side, side, density, levels=[0.01, 0.05, 0.15, 1], colors=["#e3ecf5", "#c6d9ec", "#a3c2e0"])
-    axes.plot(*states[-1].T, ".", color="#d55e00", markersize=3, alpha=0.6, label="restored", zorder=3)
+    axes.plot(*states[-1].T, ".", color=VERMILION, markersize=3, alpha=0.6, label="restored", zorder=3)
     exact = exact_paths(mixture, states[0, :paths])
     for i in range(paths):
-        label = i == 0
-        axes.plot(*exact[:, i].T, color="0.45", linewidth=1, label="exact flow" if label else None, zorder=2)
-        axes.plot(
-            *states[:, i].T,
-            "o-",
-            color="#0072b2",
-            markersize=3,
-            linewidth=1,
-            label="solver's path" if label else None,
-            zorder=4,
-        )
+        names = ("exact flow", "solver's path") if i == 0 else (None, None)
+        axes.plot(*exact[:, i].T, color=GREY, linewidth=1, label=names[0], zorder=2)
+        axes.plot(*states[:, i].T, "o-", color=BLUE, markersize=3, linewidth=1, label=names[1], zorder=4)
     axes.plot(0, 0, "kx", markersize=9, markeredgewidth=2, label="degraded", zorder=5)
     axes.set(xlim=(-0.42, 0.42), ylim=(-0.42, 0.42), xticks=[], yticks=[], aspect="equal")
+    axes.spines[["top", "right"]].set_visible(True)
 
 
 def run(folder: Path) -> None:
     """Print the tables and write them and the picture to `folder`."""
     folder.mkdir(parents=True, exist_ok=True)
     mixture = problem()
-    tables = {}
+    results = {}
     for network, delta in (("exact", 0.0), ("imperfect", MODEL_ERROR)):
         rows, floor = error_table(mixture, delta)
-        tables[network] = rows
+        results[network] = rows
         note = "exact network" if not delta else f"imperfect network (its noise prediction is off by {delta:g} RMS)"
         print(f"Error of the restored distribution in 8-bit levels, {note}; * best\n{format_table(rows, floor)}\n")
-    write_csv(folder / "errors.csv", tables)
+    (folder / "errors.csv").write_text(csv_text(results))
     draw(mixture, folder / "trajectories.png")
     amplified = math.exp(-float(mixture.sde.lambda_(mixture.sde.T)))
     print(

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..figures.style import BLACK, GREEN, ORANGE, PURPLE, SKY, VERMILION, canvas, save, whole_numbers
+from ..rows import METRICS
 from .candidates import PAPER, Candidate
 
 if TYPE_CHECKING:
@@ -32,7 +33,8 @@ def draw(
     networks = list(lpips)
     with canvas(3.3 * (len(networks) + 1), 6.2) as figure:
         axes = figure.subplots(2, len(networks) + 1, squeeze=False)
-        for row, (label, values) in enumerate((("LPIPS (lower is better)", lpips), ("PSNR [dB]", psnr))):
+        axis_labels = f"{METRICS['lpips'].label} (lower is better)", METRICS["psnr"].axis_label
+        for row, (label, values) in enumerate(zip(axis_labels, (lpips, psnr), strict=True)):
             for axis, network in zip(axes[row], networks, strict=False):
                 _lines(axis, values[network], best)
                 axis.set_title(network if row == 0 else "", fontweight="bold")

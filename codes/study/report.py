@@ -5,16 +5,15 @@ is chosen and judged on the same images, which flatters it; so the comparison is
 split in two halves, the setting chosen on one and compared with the paper's on the other.
 """
 
-import csv
-import io
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from ..evaluation import tables
 from ..evaluation.records import Record, read_records
-from .candidates import GRIDS, PAPER, SCHEMES, TAUS, Candidate, Losses, deficit, mean, parse
+from .candidates import GRIDS, METRICS, PAPER, SCHEMES, TAUS, Candidate, Losses, deficit, mean, values_of
 
-METRICS = {"lpips": (1.0, 4), "psnr": (-1.0, 2), "ssim": (-1.0, 4)}  # sign that makes lower better, digits
 COMPARED = (5, 8, 10)
 Values = dict[Candidate, dict[str, float]]  # of one metric: by candidate and image
 Pooled = Mapping[str, Mapping[str, float]]  # FID and KID over all tasks: by 'network/label', then by metric
@@ -29,21 +28,21 @@ class Study:
 
     @property
     def networks(self) -> list[str]:
-        """Their names."""
+        """The names of the networks."""
         return list(self.values)
 
     def candidates(self) -> list[Candidate]:
-        """Those that were tried on all images with all networks."""
+        """The candidates that were measured on all images with all networks."""
         everywhere = [set(metrics["lpips"]) for metrics in self.values.values()]
         return sorted(set.intersection(*everywhere)) if everywhere else []
 
     def nfes(self) -> list[int]:
-        """All numbers of evaluations."""
+        """The numbers of evaluations, ascending."""
         return sorted({candidate.nfe for candidate in self.candidates()})
 
     def losses(self, candidate: Candidate, metric: str = "lpips", networks: Iterable[str] | None = None) -> Losses:
-        """Lower is better: by 'network/task/image'."""
-        sign = METRICS[metric][0]
+        """A metric by 'network/task/image', with the sign that makes lower better."""
+        sign = METRICS[metric].sign
         return {
             f"{network}/{image}": sign * value
             for network in (self.networks if networks is None else networks)
@@ -51,8 +50,8 @@ class Study:
         }
 
     def mean(self, candidate: Candidate, metric: str, networks: Iterable[str] | None = None) -> float:
-        """The mean over networks, tasks and images, as the metric is usually given."""
-        return METRICS[metric][0] * mean(self.losses(candidate, metric, networks))
+        """The mean over networks, tasks and images."""
+        return METRICS[metric].sign * mean(self.losses(candidate, metric, networks))
 
     def best(self, nfe: int, metric: str = "lpips", networks: Iterable[str] | None = None) -> Candidate:
         """The best setting at a number of evaluations."""
@@ -62,29 +61,21 @@ class Study:
 
 
 def collect(records: Mapping[str, Iterable[Record]], pooled: Pooled) -> Study:
-    """From the records of each network; settings that lack images are left out."""
+    """The study of the records of each network; candidates that lack images are left out."""
     values: dict[str, dict[str, Values]] = {}
     for network, found in records.items():
-        metrics: dict[str, Values] = {name: {} for name in METRICS}
-        for record in found:
-            candidate = parse(record.solver)
-            if candidate is None:
-                continue
-            for name in METRICS:
-                if (value := record.metrics.get(name)) is not None:
-                    metrics[name].setdefault(candidate, {})[f"{record.task}/{record.name}"] = value
+        every = list(found)
+        metrics = {name: values_of(every, name) for name in METRICS}
         images = max((len(by_image) for by_image in metrics["lpips"].values()), default=0)
         values[network] = {
-            name: {candidate: by_image for candidate, by_image in found_values.items() if len(by_image) == images}
-            for name, found_values in metrics.items()
+            name: {candidate: by_image for candidate, by_image in candidates.items() if len(by_image) == images}
+            for name, candidates in metrics.items()
         }
     return Study(values, pooled)
 
 
 def read(folder: Path) -> Study:
     """The study in a folder: a folder of records for each network, and pooled.json."""
-    import json
-
     names = sorted(path.name for path in folder.iterdir() if path.is_dir() and list(path.glob("records.*.jsonl")))
     pooled = folder / "pooled.json"
     return collect(
@@ -95,19 +86,19 @@ def read(folder: Path) -> Study:
 
 def held_out(study: Study, nfe: int) -> float:
     """The mean difference of LPIPS to the paper's setting, of settings chosen on the other half of the images."""
-    paper = study.losses(replace(PAPER, nfe=nfe))
-    candidates = [candidate for candidate in study.candidates() if candidate.nfe == nfe]
+    losses = {candidate: study.losses(candidate) for candidate in study.candidates() if candidate.nfe == nfe}
+    paper = losses[replace(PAPER, nfe=nfe)]
     names = sorted(paper)
     gaps = []
     for half in (0, 1):
         chosen, judged = names[half::2], names[1 - half :: 2]
-        best = min(candidates, key=lambda c: (sum(study.losses(c)[name] for name in chosen), c))
-        gaps += [study.losses(best)[name] - paper[name] for name in judged]
+        best = min(losses, key=lambda c: (sum(losses[c][name] for name in chosen), c))
+        gaps += [losses[best][name] - paper[name] for name in judged]
     return sum(gaps) / len(gaps)
 
 
 def wins(losses: Losses, other: Losses) -> tuple[int, int]:
-    """In how many tasks the mean is better, and of how many."""
+    """The number of tasks with a better mean, and the number of tasks."""
     tasks: dict[str, list[float]] = {}
     for name, value in losses.items():
         _, task, _ = name.split("/", 2)
@@ -116,7 +107,7 @@ def wins(losses: Losses, other: Losses) -> tuple[int, int]:
 
 
 def effects(study: Study) -> dict[str, dict[int, float]]:
-    """What clamping and the grids change in LPIPS: the mean over the settings that were tried both ways, by NFE."""
+    """Changes of LPIPS by clamping and by the grids: the mean over settings that were measured both ways, by NFE."""
     known = set(study.candidates())
     changes = {
         "clamp - no clamp": [(c, replace(c, clamp=False)) for c in known if c.clamp],
@@ -135,7 +126,7 @@ def effects(study: Study) -> dict[str, dict[int, float]]:
 
 
 def finalists(study: Study) -> list[Candidate]:
-    """The settings whose FID and KID are worth computing: the best and the paper's at each number of evaluations."""
+    """The settings whose FID and KID are computed: the best and the paper's at each number of evaluations."""
     chosen = {study.best(nfe) for nfe in study.nfes()} | {replace(PAPER, nfe=nfe) for nfe in study.nfes()}
     return sorted(chosen & set(study.candidates()))
 
@@ -167,7 +158,7 @@ def markdown(study: Study, notes: Sequence[str]) -> str:
 
 
 def statements(study: Study) -> list[str]:
-    """Whether the best setting beats the paper's, at the numbers of evaluations that count."""
+    """Whether the best setting beats the paper's, at the numbers of evaluations in `COMPARED`."""
     lines = []
     for nfe in (nfe for nfe in COMPARED if nfe in study.nfes()):
         best, paper = study.best(nfe), replace(PAPER, nfe=nfe)
@@ -185,11 +176,6 @@ def statements(study: Study) -> list[str]:
     return lines
 
 
-def _table(heading: Sequence[str], rows: Iterable[Sequence[str]], left: int = 1) -> str:
-    rule = ["---"] * left + ["---:"] * (len(heading) - left)
-    return "\n".join("| " + " | ".join(cells) + " |" for cells in (heading, rule, *rows))
-
-
 def _best_table(study: Study) -> str:
     rows = []
     for nfe in study.nfes():
@@ -199,38 +185,37 @@ def _best_table(study: Study) -> str:
         cells = [str(nfe), best.description, f"{study.mean(best, 'lpips'):.4f}", f"{study.mean(paper, 'lpips'):.4f}"]
         cells += [f"{gap:+.4f} ± {error:.4f}", f"{held_out(study, nfe):+.4f}", f"{won} of {tasks}"]
         for metric in ("psnr", "ssim"):
-            digits = METRICS[metric][1]
-            cells.append(" / ".join(f"{study.mean(candidate, metric):.{digits}f}" for candidate in (best, paper)))
-        for metric, scale, digits in (("fid", 1, 1), ("kid", 1000, 1)):
+            cells.append(" / ".join(METRICS[metric].text(study.mean(which, metric)) for which in (best, paper)))
+        for metric, scale in (("fid", 1), ("kid", 1000)):
             pair = [_pooled(study, candidate, metric) for candidate in (best, paper)]
-            cells.append(" / ".join("n/a" if value is None else f"{scale * value:.{digits}f}" for value in pair))
+            cells.append(" / ".join("n/a" if value is None else f"{scale * value:.1f}" for value in pair))
         rows.append(cells)
     heading = ["NFE", "best setting", "LPIPS", "paper's", "difference", "held out", "tasks won"]
     pairs = [f"{name}: best / paper's" for name in ("PSNR", "SSIM", "FID", "1000 KID")]
-    return _table([*heading, *pairs], rows, left=2)
+    return tables.markdown([*heading, *pairs], rows, "llr")
 
 
 def _pooled(study: Study, candidate: Candidate, metric: str) -> float | None:
-    values = [study.pooled.get(f"{network}/{candidate.label}", {}).get(metric) for network in study.networks]
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known and len(known) == len(values) else None
+    """FID or KID, the mean over networks."""
+    return tables.mean([study.pooled.get(f"{name}/{candidate.label}", {}).get(metric) for name in study.networks])
 
 
 def _scheme_table(study: Study) -> str:
     nfes = study.nfes()
-    found: dict[tuple[str, float], dict[int, float]] = {}
-    for candidate in study.candidates():
-        row = found.setdefault((candidate.scheme, candidate.tau), {})
-        row[candidate.nfe] = min(row.get(candidate.nfe, float("inf")), study.mean(candidate, "lpips"))
-    low = {nfe: min(row[nfe] for row in found.values() if nfe in row) for nfe in nfes}
+    settings = [(scheme, tau) for scheme in SCHEMES for tau in TAUS]
+    found: dict[int, list[float | None]] = {}  # by NFE, in the order of the settings
+    for nfe in nfes:
+        groups = [
+            [c for c in study.candidates() if (c.nfe, c.scheme, c.tau) == (nfe, *setting)] for setting in settings
+        ]
+        found[nfe] = [min((study.mean(c, "lpips") for c in group), default=None) for group in groups]
+    marked = {nfe: tables.best(values, lower_is_better=True) for nfe, values in found.items()}
     rows = []
-    for scheme in SCHEMES:
-        for tau in TAUS:
-            row = found.get((scheme, tau), {})
-            cells = ["" if nfe not in row else f"{row[nfe]:.4f}" for nfe in nfes]
-            marked = [f"**{cell}**" if row.get(nfe) == low[nfe] else cell for nfe, cell in zip(nfes, cells)]
-            rows.append([f"{scheme}, tau {tau:g}", *marked])
-    return _table(["scheme", *(f"NFE {nfe}" for nfe in nfes)], rows)
+    for i, (scheme, tau) in enumerate(settings):
+        cells = [METRICS["lpips"].text(found[nfe][i], "") for nfe in nfes]
+        bold = [f"**{cell}**" if i in marked[nfe] else cell for nfe, cell in zip(nfes, cells)]
+        rows.append([f"{scheme}, tau {tau:g}", *bold])
+    return tables.markdown(["scheme", *(f"NFE {nfe}" for nfe in nfes)], rows)
 
 
 def _network_table(study: Study) -> str:
@@ -240,10 +225,10 @@ def _network_table(study: Study) -> str:
         for network in study.networks:
             for metric in ("lpips", "psnr"):
                 best = study.best(nfe, metric, [network])
-                cells.append(f"{best.description}: {study.mean(best, metric, [network]):.{METRICS[metric][1]}f}")
+                cells.append(f"{best.description}: {METRICS[metric].text(study.mean(best, metric, [network]))}")
         rows.append(cells)
     heading = [f"{network}, by {name}" for network in study.networks for name in ("LPIPS", "PSNR")]
-    return _table(["NFE", *heading], rows, left=1 + len(heading))
+    return tables.markdown(["NFE", *heading], rows, "l")
 
 
 def _effects_table(study: Study) -> str:
@@ -252,31 +237,32 @@ def _effects_table(study: Study) -> str:
         [name, *(f"{changes[nfe]:+.4f}" if nfe in changes else "" for nfe in nfes)]
         for name, changes in effects(study).items()
     ]
-    return _table(["change", *(f"NFE {nfe}" for nfe in nfes)], rows)
+    return tables.markdown(["change", *(f"NFE {nfe}" for nfe in nfes)], rows)
 
 
 def csv_text(study: Study) -> str:
     """Every setting and network, with all digits."""
-    buffer = io.StringIO()
-    writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow(["network", "nfe", "scheme", "tau", "clamp", "grid", "images", *METRICS, "fid", "kid"])
+    header = ["network", "nfe", "scheme", "tau", "clamp", "grid", "images", *METRICS, "fid", "kid"]
+    rows: list[list[object]] = []
     for network in study.networks:
-        for candidate in sorted(study.values[network]["lpips"]):
-            values = [repr(study.mean(candidate, metric, [network])) for metric in METRICS]
-            pooled = study.pooled.get(f"{network}/{candidate.label}", {})
-            sets = [repr(pooled[name]) if name in pooled else "" for name in ("fid", "kid")]
-            setting = [candidate.nfe, candidate.scheme, f"{candidate.tau:g}", int(candidate.clamp), candidate.grid]
-            writer.writerow([network, *setting, len(study.losses(candidate, "lpips", [network])), *values, *sets])
-    return buffer.getvalue()
+        for c in sorted(study.values[network]["lpips"]):
+            pooled = study.pooled.get(f"{network}/{c.label}", {})
+            setting = [network, c.nfe, c.scheme, f"{c.tau:g}", int(c.clamp), c.grid]
+            images = len(study.losses(c, "lpips", [network]))
+            values = [study.mean(c, metric, [network]) for metric in METRICS]
+            rows.append([*setting, images, *values, pooled.get("fid"), pooled.get("kid")])
+    return tables.csv_text(header, rows)
 
 
-def render(folder: Path, notes: Sequence[str]) -> list[Path]:
-    """Write study.md, study.csv and the figure from what is stored in `folder`."""
-    from ..figures import FIGURES
+def render(folder: Path) -> None:
+    """Write study.md, study.csv and the figure from what is stored in `folder`, and print the answer."""
+    from .figures import FIGURES
 
+    if not folder.is_dir():
+        raise ValueError(f"{folder}: no such folder; run the study without --render-only first")
     study = read(folder)
     if not study.candidates():
-        raise ValueError(f"{folder}: nothing has been measured there on all images with all networks")
+        raise ValueError(f"{folder}: no setting has been measured on all images with all networks")
     means = {
         metric: {
             network: {candidate: study.mean(candidate, metric, [network]) for candidate in study.candidates()}
@@ -287,7 +273,23 @@ def render(folder: Path, notes: Sequence[str]) -> list[Path]:
     best = {nfe: study.best(nfe) for nfe in study.nfes()}
     figure = FIGURES["study"]
     drawn = figure.draw(means["lpips"], means["psnr"], best, effects(study), folder / "study")
-    text = markdown(study, notes) + f"\n![{figure.title}](study.png)\n\n{figure.caption}\n"
+    text = markdown(study, _notes(folder)) + f"\n![{figure.title}](study.png)\n\n{figure.caption}\n"
     (folder / "study.md").write_text(text)
     (folder / "study.csv").write_text(csv_text(study))
-    return [folder / "study.md", folder / "study.csv", *drawn]
+    print("\n".join(statements(study)))
+    for nfe, chosen in best.items():
+        ours, theirs = (study.mean(which, "lpips") for which in (chosen, replace(PAPER, nfe=nfe)))
+        print(f"NFE {nfe:3}: {chosen.description:40} LPIPS {ours:.4f}  (the paper's {theirs:.4f})")
+    print("wrote " + ", ".join(str(path) for path in (folder / "study.md", folder / "study.csv", *drawn)))
+
+
+def _notes(folder: Path) -> list[str]:
+    """The images and weights of each network."""
+    notes = []
+    for path in sorted(folder.glob("*/made-for.json")):
+        made = json.loads(path.read_text())
+        notes.append(
+            f"{path.parent.name}: {made['images']} images of each task, {made['size']} pixels; "
+            f"weights {made['weights'][:12]}"
+        )
+    return [*notes, "Means are over networks, tasks and images. Settings are described in `options/README.md`."]

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from ..data.degradations import Degrade, enlarged
+from ..data.degradations import DEGRADATIONS, Degrade, enlarged
 from ..data.images import ImageError, from_uint8, read_image, to_uint8
 from ..data.pairs import DataError, Item
 from ..data.resizing import scaled
@@ -29,8 +29,8 @@ from ..data.varied import tensor_pair
 
 Pixels = NDArray[np.uint8]  # (H, W, 3)
 
-# Degradations whose features grow with the image. Of the others a part looks the same whatever the whole was.
-WIDE = ("hazy", "shadowed", "uncompleted")
+# Degradations whose structure scales with the image: a larger region is degraded before the patch is cut.
+WIDE = tuple(name for name, row in DEGRADATIONS.items() if row.wide)
 # Blur, drops and streaks reach into the patch from this far.
 MARGIN = 64
 # The size of images that patches are to look like parts of.
@@ -49,7 +49,7 @@ class Task:
     items: tuple[Item, ...]
     degradation: Callable[[], Degrade] | None = None
     enlarge: int = 1
-    varied: bool = False  # degraded in several ways, as codes/data/varied.py does
+    varied: bool = False  # degraded in several ways, as codes/data/varied does
     mixed_share: float = 0.0
 
 

@@ -23,7 +23,7 @@ from ..config import Options, OptionsError, build_sde, build_solvers, resolved
 from ..config.errors import error_at
 from ..data.pairs import DataError
 from ..data.sets import find_data
-from ..metrics import LPIPS, MissingWeights
+from ..metrics import LPIPS, MissingWeights, make_scorer
 from ..networks import Architecture, architecture, build
 from ..networks.checkpoints import CheckpointError, Metadata, load_network
 from ..networks.daclip import DaCLIP
@@ -40,7 +40,7 @@ from .data import Batch, Plan, batches
 from .journal import Journal, Meter
 from .objective import Distance, Objective
 from .optimisers import learning_rate, make_optimiser, update_ema
-from .validation import Validation, make_scorer
+from .validation import Validation
 
 log = logging.getLogger(__name__)
 
@@ -224,8 +224,8 @@ def make_run(options: Options, folder: Path, device: torch.device, process: Proc
             text = f"{given.pop()} contradicts train.target {options.train.target}"
             raise error_at(options.file, ("sampler", "fit_target"), text)
         plans = tuple((label, plan) for label, _, plan in solvers)
-        scorer, note = make_scorer(device)
-        if note:
+        scorer, notes = make_scorer(("psnr", "lpips"), 0, device)
+        for note in notes:
             log.info(note)
         validation = Validation(find_data(options), plans, scorer, options.seed)
     return Run(folder, options, data, models, objective, device, validation)

@@ -9,12 +9,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from .. import metrics as m
 from ..data.contact_sheet import contact_sheet
 from ..data.images import encode_image, to_uint8
 from ..data.pairs import DataError, image_seed
 from ..data.sets import Loaded, Task, load_item
-from ..evaluation.summary import Scorer
+from ..metrics import Scorer
 from ..prediction import convert
 from ..restoration.restorer import Restorer
 from ..runtime.files import write_atomically
@@ -94,11 +93,3 @@ def predicted_at_start(restorer: Restorer, lq: Tensor, generator: torch.Generato
     if restorer.latent is not None and skips is not None:
         data = restorer.latent.decode(data, skips)
     return data.clamp(0, 1)
-
-
-def make_scorer(device: torch.device) -> tuple[Scorer, str]:
-    """PSNR, and LPIPS where its weights are there; else a line that says so."""
-    try:
-        return Scorer(("psnr", "lpips"), 0, m.LPIPS().to(device)), ""
-    except m.MissingWeights as error:
-        return Scorer(("psnr",)), f"LPIPS is not computed: {error}"

@@ -16,7 +16,7 @@ from codes.data.pairs import pair
 from codes.data.sets import Task
 from codes.evaluation.job import Job
 from codes.evaluation.run import run
-from codes.evaluation.summary import make_scorer
+from codes.metrics import make_scorer
 from codes.networks import build_network
 from codes.restoration.restorer import Restoration, Restorer
 from codes.runtime.distributed import Process

@@ -1,7 +1,5 @@
-"""An extension is one file and one row: each kind is added to a copy of the project and driven through all of it.
-
-A section per kind. `Tree` is the copy; a section writes its file, adds its row, and runs programs there.
-"""
+"""A solver and a time grid are each one file and one row: added to a copy of the project, they are available in Python,
+in option files, in test.py, in the diffusers scheduler and on the web page."""
 
 import os
 import shutil
@@ -56,8 +54,6 @@ def tree(tmp_path):
     return Tree(folder)
 
 
-# ---- solvers and grids
-
 SOLVER_FILE = '''
 """Each step puts the data prediction in place of the state, as if there were no noise."""
 
@@ -75,7 +71,8 @@ def jump(sde: MeanRevertingSDE, solver: Solver) -> Plan:
     return Plan(sde, steps, points[-1], "data", start_sigma(sde, points[0]))
 '''
 SOLVER_ROW = (
-    '"jump": Algorithm(title="jumps to the prediction", build="jump:jump", grid="squares", steps=3, refused=("tau",)),'
+    '"jump": Algorithm(title="jumps to the prediction", build="solvers.jump:jump", grid="squares", steps=3, '
+    'refused=("tau",)),'
 )
 GRID_FILE = '''
 """Uniform in the square root of t."""
@@ -84,7 +81,7 @@ GRID_FILE = '''
 def squares(sde, start, nfe, solver, tau):
     return [start, *(sde.point(start.t * (1 - i / nfe) ** 2) for i in range(1, nfe))]
 '''
-GRID_ROW = '"squares": Grid(title="uniform in the square root of t", layout="squares:squares"),'
+GRID_ROW = '"squares": Grid(title="uniform in the square root of t", layout="solvers.squares:squares"),'
 
 IN_PYTHON = """
 import torch

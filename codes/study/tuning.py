@@ -1,0 +1,109 @@
+"""Find the solver, the number of evaluations, the grid and tau that suit a network and some images."""
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from statistics import median
+
+from ..config import Options, resolved
+from ..evaluation.records import read_records
+from ..figures import FIGURES
+from .bench import Stopped, open_benches, with_reference
+from .candidates import (
+    METRICS,
+    TAUS,
+    Candidate,
+    Losses,
+    budgeted,
+    choose,
+    combinations,
+    deficit,
+    front,
+    mean,
+    tuned_options,
+)
+
+
+def tune(
+    options: Options,
+    *,
+    budget: int,
+    metric: str,
+    images: int,
+    size: int,
+    output: Path,
+    folder: Path | None = None,
+    dry_run: bool = False,
+) -> int:
+    """Measure every scheme, tau and grid, print and draw the front, and write an option file; returns the exit code.
+
+    Without clean images the reference is a long run of the ODE. Then only solvers of the ODE are compared: solvers
+    with noise lead elsewhere.
+    """
+    folder = folder or Path(options.results) / f"tune-{options.run_name}"
+    without_lpips = "; or choose --metric psnr" if metric == "lpips" else None
+    try:
+        with open_benches(
+            {folder: options}, folder / "data", images, size, bind=not dry_run, without_lpips=without_lpips
+        ) as (bench,):
+            clean = bench.has_clean_images
+            clamp = bench.restorer.latent is None  # latents have no range to clamp to
+            candidates = combinations(budgeted(budget), taus=TAUS if clean else (0.0,), clamps=(clamp,))
+            if bench.process.is_main:
+                print(f"{bench.images} images, {bench.cost(candidates)}", flush=True)
+            bench.process.barrier()
+            if dry_run:
+                return 0
+            if not clean:
+                bench = with_reference(bench)
+            bench.measure(candidates)
+            if not bench.process.is_main:
+                return 0
+            found = bench.losses(metric)
+    except Stopped as error:
+        print(error, file=sys.stderr)
+        return error.code
+    losses = {candidate: found[candidate] for candidate in candidates}
+    name = f"{metric.upper()} {'to the clean image' if clean else 'to 100 steps of the ODE'}"
+    seconds = median(record.seconds / record.nfe for record in read_records(folder).values())
+    scores = {candidate: mean(values) for candidate, values in losses.items()}
+    chosen, sign = choose(losses), METRICS[metric].sign
+    lines = front_lines(losses, chosen, metric, seconds)
+    print("\n".join([f"the front, {name} (* chosen):", *lines]))
+    stem = folder / f"front-{metric}-{budget}"
+    drawn = FIGURES["front"].draw(scores, chosen, name, stem, sign=sign, seconds_per_evaluation=seconds)
+    notes = [
+        f"Made by scripts/tune.py from {options.file}: {chosen.description}, {chosen.nfe} evaluations.",
+        f"The cheapest setting with at most {budget} evaluations that is not measurably worse than the best:",
+        f"mean {name} {sign * scores[chosen]:.4f} over the middle {size} pixels of {len(losses[chosen])} images.",
+        "The front:",
+        *(f"  {line}" for line in lines),
+    ]
+    written = write_new(output, tuned_options(resolved(options), chosen, notes))
+    print(f"wrote {written} and {drawn[0]}; run it: python test.py -opt {written}")
+    return 0
+
+
+def front_lines(losses: Mapping[Candidate, Losses], chosen: Candidate, metric: str, seconds: float) -> list[str]:
+    """The front as a table with the choice marked; `seconds` are those of one evaluation."""
+    scores = {candidate: mean(values) for candidate, values in losses.items()}
+    best = front(scores)
+    lines = [f"{'':2}{'NFE':>4}  {'s/image':>8}  {metric.upper():>8}  {'behind the best':>18}  setting"]
+    for candidate in best:
+        gap, error = deficit(losses[candidate], losses[best[-1]])
+        lines.append(
+            f"{'* ' if candidate == chosen else '  '}{candidate.nfe:4}  {candidate.nfe * seconds:8.2f}  "
+            f"{METRICS[metric].sign * scores[candidate]:8.4f}  {gap:9.4f} ± {error:.4f}  {candidate.description}"
+        )
+    return lines
+
+
+def write_new(path: Path, text: str) -> Path:
+    """Write a file, under a numbered name where another file is in its place."""
+    number, free = 1, path
+    while free.exists() and free.read_text() != text:
+        number += 1
+        free = path.with_name(f"{path.stem}-{number}{path.suffix}")
+    free.parent.mkdir(parents=True, exist_ok=True)
+    free.write_text(text)
+    return free

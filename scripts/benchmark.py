@@ -6,15 +6,16 @@ import sys
 from typing import Any
 
 import torch
-from benchmarks import networks, pipeline, solvers
+from benchmarks import networks, pipeline, sizes, solvers
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Print the benchmarks that were asked for."""
+    """Print the chosen benchmarks."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--solvers", action="store_true", help="arithmetic of one sampling step, without a network")
     parser.add_argument("--networks", action="store_true", help="evaluations of the published networks, full size")
     parser.add_argument("--precisions", action="store_true", help="DA-CLIP's U-Net in fp32, bf16 and fp16")
+    parser.add_argument("--orders", action="store_true", help="a network at 256x256, fresh and after other sizes")
     parser.add_argument("--pipeline", action="store_true", help="share of an evaluation that is not the network's")
     parser.add_argument("--sizes", type=int, nargs="+", default=[128, 256], help="image sides (default: 128 256)")
     parser.add_argument("--batches", type=int, nargs="+", default=[1, 4], help="batch sizes (default: 1 4)")
@@ -25,8 +26,8 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--repeats", type=int, default=5, help="timed evaluations of a network (default: 5)")
     parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
     options = parser.parse_args(argv)
-    if not (options.solvers or options.networks or options.precisions or options.pipeline):
-        parser.error("nothing to do: name a benchmark, --solvers, --networks, --precisions or --pipeline")
+    if not (options.solvers or options.networks or options.precisions or options.orders or options.pipeline):
+        parser.error("nothing to do: name a benchmark, --solvers, --networks, --precisions, --orders or --pipeline")
     threads = torch.get_num_threads()
     results: dict[str, Any] = {"threads": threads, "torch": torch.__version__}
     if options.solvers:
@@ -47,6 +48,13 @@ def main(argv: list[str] | None = None) -> int:
             print(f"one evaluation of DA-CLIP's U-Net at 256x256, {threads} threads:")
             for name, outcome in by_precision.items():
                 print(f"  {name}  {outcome if isinstance(outcome, str) else f'{outcome:.2f} s'}")
+    if options.orders:
+        results["orders"] = orders = sizes.run(options.only, repeats=options.repeats)
+        if not options.json:
+            print(f"one evaluation at 256x256, float32, {threads} threads, processor time, best of {options.repeats}:")
+            for each in orders:
+                ratios = "   ".join(f"{key} {value:.2f}" for key, value in each.items() if "/" in key)
+                print(f"  {each['network']:16} fresh {each['seconds']['fresh']:.3f} s   {ratios}")
     if options.pipeline:
         results["pipeline"] = row = pipeline.measure()
         if not options.json:

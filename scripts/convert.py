@@ -65,7 +65,7 @@ def convert(options: argparse.Namespace) -> Metadata:
     choice = _architecture(options, yml, found)
     recorded = found or Metadata(choice, weights=checkpoint.weights, source=str(checkpoint.path))
     metadata = replace(recorded, architecture=choice)
-    if choice.which_model_G.startswith("Conditional"):
+    if choice.row.role == "restoration":
         fit_target = options.fit_target or yml.get("sampler", {}).get("fit_target") or recorded.fit_target or "noise"
         metadata = replace(metadata, fit_target=fit_target, sde=_sde(options, yml, metadata))
     state = {key: value.half() if options.half else value for key, value in checkpoint.state.items()}
@@ -79,7 +79,7 @@ def _architecture(options: argparse.Namespace, yml: Mapping[str, Any], found: Me
         variant = options.variant or network.get("variant")
         return architecture(network.get("which_model_G") or network["which_model"], network.get("setting", {}), variant)
     if found is None:
-        raise ValueError(f"{options.input}: its keys belong to no network of ours")
+        raise ValueError(f"{options.input}: its keys belong to no known network; give --opt with its network_G")
     choice = found.architecture
     return architecture(choice.which_model_G, choice.setting, options.variant or choice.variant)
 

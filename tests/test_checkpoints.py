@@ -79,7 +79,7 @@ def test_a_folder_gives_its_ema_weights_and_says_so(nafnet, tmp_path, caplog):
         assert "using lastest_EMA.pth" in caplog.text
         online, metadata = load_network(tmp_path / "latest_G.pth")
     assert same(online.state_dict(), nafnet.state_dict()) and metadata.weights == "online"
-    assert "EMA weights are beside it in lastest_EMA.pth" in caplog.text
+    assert "the same folder has EMA weights in lastest_EMA.pth" in caplog.text
 
 
 def test_the_newest_iteration_of_a_folder(nafnet, tmp_path):
@@ -233,8 +233,9 @@ def test_a_saved_file_is_enough_to_rebuild_the_network(tmp_path):
     network = example("latent-nafnet", torch.float32)
     choice = Architecture(*(EXAMPLES["latent-nafnet"][i] for i in (0, 1, 2)))
     metadata = Metadata(
-        choice, "noise", SDESettings(30, 1000, "linear", 0.01, "irsde"), "ema", "models/lastest_EMA.pth"
-    )
+        choice, "noise", SDESettings(30, T=1000, schedule="linear", eps=0.01, convention="irsde"),
+        weights="ema", source="models/lastest_EMA.pth",
+    )  # fmt: skip
     file = tmp_path / "x.safetensors"
     save_checkpoint(file, network.state_dict(), metadata)
     again, read = load_network(file)
@@ -260,12 +261,12 @@ def test_convert_keeps_what_inference_needs(tmp_path, capsys):
     assert convert([str(tmp_path / "in.pth"), str(out)]) == 0
     again, metadata = load_network(out)
     assert same(again.state_dict(), network.state_dict())
-    assert metadata.sde == SDESettings(50, 100, "cosine", 0.005, "daclip") and metadata.fit_target == "noise"
+    assert metadata.sde == SDESettings(50) and metadata.fit_target == "noise"
     before = out.read_bytes()
     assert convert([str(tmp_path / "in.pth"), str(out), "--max-sigma", "10"]) == 2
     assert "exists already" in capsys.readouterr().err and out.read_bytes() == before
     assert convert([str(tmp_path / "in.pth"), str(out), "--max-sigma", "10", "--overwrite"]) == 0
-    assert load_network(out)[1].sde == SDESettings(10.0, 100, "cosine", 0.005, "daclip")
+    assert load_network(out)[1].sde == SDESettings(10.0)
 
 
 def test_convert_asks_for_the_sde_where_it_is_not_known(tmp_path, capsys):

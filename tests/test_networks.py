@@ -1,6 +1,5 @@
 """Networks: equal to the published ones, at any size, in any batch, with any kind of time."""
 
-import copy
 import json
 import shutil
 
@@ -11,8 +10,9 @@ import torch.nn.functional as F
 from benchmarks import published_graph
 from parity_groups.networks import cases
 
-from codes.networks import NETWORKS, build_network, layers
+from codes.networks import architecture, build_network, cpu, layers
 from codes.networks.predictor import half_precision_problem, predictor, resolve_precision
+from codes.networks.rows import NETWORKS
 
 from .network_examples import DACLIP_SETTING, EXAMPLES, GOLDEN, NAFNET_SETTING, example, inputs
 
@@ -75,8 +75,8 @@ def test_pieces_equal_the_whole(name, monkeypatch):
     x, mu, contexts = inputs(name, size=(96, 40))
     with torch.enable_grad():  # works on whole images
         whole = network(x, mu, 7, **contexts).detach()
-    monkeypatch.setattr(layers, "PIECE_BYTES", 1)
-    monkeypatch.setattr(layers, "CHUNK_TOKENS", 100)
+    monkeypatch.setattr(cpu, "PIECE_BYTES", 1)
+    monkeypatch.setattr(cpu, "CHUNK_TOKENS", 100)
     assert torch.allclose(run(network, name, x, mu, 7, contexts), whole, rtol=1e-12, atol=1e-12)
 
 
@@ -202,34 +202,6 @@ def test_latent_nafnet_adds_the_first_convolution_before_the_last():
         assert torch.allclose(latent(x, mu, 3), plain(x, mu, 3) + extra, atol=1e-11)
 
 
-def test_packed_weights_follow_changes_and_are_not_copied():
-    network = example("refusion", torch.float32)
-    x, mu, _ = inputs("refusion", dtype=torch.float32)
-    before = run(network, "refusion", x, mu, 3, {})
-    clone = copy.deepcopy(network)
-    with torch.no_grad():
-        for parameter in network.parameters():
-            parameter.mul_(1.5)
-    changed = run(network, "refusion", x, mu, 3, {})
-    assert torch.equal(run(clone, "refusion", x, mu, 3, {}), before)
-    network.load_state_dict(clone.state_dict())
-    assert torch.equal(run(network, "refusion", x, mu, 3, {}), before)
-    assert (changed - before).abs().max() > 0.1
-
-
-def test_a_network_in_training_is_asked_with_its_newest_weights():
-    """A fused optimiser changes weights without a trace in torch's count of writes."""
-    network = example("refusion", torch.float32).train()
-    x, mu, _ = inputs("refusion", dtype=torch.float32)
-    optimiser = torch.optim.AdamW(network.parameters(), lr=0.01, fused=True)
-    for _ in range(2):
-        asked = run(network, "refusion", x, mu, 3, {})
-        learned = network(x, mu, 3)
-        assert torch.allclose(asked, learned.detach(), rtol=0, atol=1e-5)
-        learned.abs().sum().backward()
-        optimiser.step()
-
-
 # Choosing a network.
 
 
@@ -242,16 +214,28 @@ def test_every_variant_is_the_default_of_some_setting_or_named(which):
 @pytest.mark.parametrize(
     ("which", "setting", "expected"),
     [
-        ("ConditionalUNet", {"in_nc": 3, "out_nc": 3, "nf": 8, "depth": 2}, "IrsdeUNet"),
-        ("ConditionalUNet", {"in_nc": 3, "out_nc": 3, "nf": 8}, "IrsdeUNet"),
-        ("ConditionalUNet", {"in_nc": 3, "out_nc": 3, "nf": 8, "ch_mult": [1, 2], "context_dim": 8}, "DaclipUNet"),
-        ("ConditionalUNet", {"in_nc": 3, "out_nc": 3, "nf": 8, "ch_mult": [1, 2], "scale": 0.5}, "WildUNet"),
-        ("ConditionalNAFNet", NAFNET_SETTING, "ConditionalNAFNet"),
-        ("ConditionalNAFNet", {"img_channel": 8, **NAFNET_SETTING}, "LatentNAFNet"),
+        ("ConditionalUNet", {"in_nc": 3, "out_nc": 3, "nf": 8, "depth": 2}, "irsde"),
+        ("ConditionalUNet", {"in_nc": 3, "out_nc": 3, "nf": 8}, "irsde"),
+        ("ConditionalUNet", {"in_nc": 3, "out_nc": 3, "nf": 8, "ch_mult": [1, 2], "context_dim": 8}, "daclip"),
+        ("ConditionalUNet", {"in_nc": 3, "out_nc": 3, "nf": 8, "ch_mult": [1, 2], "scale": 0.5}, "wild-ir"),
+        ("ConditionalNAFNet", NAFNET_SETTING, "refusion"),
+        ("ConditionalNAFNet", {"img_channel": 8, **NAFNET_SETTING}, "latent"),
+        ("CodedNAFNet", NAFNET_SETTING, "coded"),
     ],
 )
 def test_the_setting_chooses_the_variant(which, setting, expected):
-    assert type(build_network(which, setting)).__name__ == expected
+    choice = architecture(which, setting)
+    assert choice.variant == expected
+    built, named = build_network(which, setting), build_network(which, setting, expected)
+    assert type(built) is type(named) and built.state_dict().keys() == named.state_dict().keys()
+
+
+def test_variants_of_one_class_differ_in_what_their_rows_fix():
+    assert not build_network("ConditionalNAFNet", NAFNET_SETTING, "refusion").intro_residual
+    assert build_network("ConditionalNAFNet", NAFNET_SETTING, "latent").intro_residual
+    for key, variant in (("scale", "daclip"), ("upscale", "wild-ir"), ("transformers_at", "wild-ir")):
+        with pytest.raises(ValueError, match=rf"network_G.setting.{key}: unknown option of ConditionalUNet"):
+            architecture("ConditionalUNet", {**DACLIP_SETTING, key: 1}, variant)
 
 
 @pytest.mark.parametrize(
@@ -261,9 +245,9 @@ def test_the_setting_chooses_the_variant(which, setting, expected):
             "ConditionalUnet",
             {},
             None,
-            r"network_G.which_model_G: unknown network 'ConditionalUnet'; .*'ConditionalUNet'",
+            r"network_G.which_model_G: unknown network 'ConditionalUnet', did you mean 'ConditionalUNet'",
         ),
-        ("ConditionalUNet", {}, "daklip", r"network_G.variant: .*'daklip'; did you mean 'daclip'"),
+        ("ConditionalUNet", {}, "daklip", r"network_G.variant: .*'daklip', did you mean 'daclip'"),
         ("ConditionalUNet", {"depht": 4}, "irsde", r"network_G.setting.depht: .*did you mean 'depth'"),
         ("ConditionalUNet", {"in_nc": 3, "nf": 8, "depth": 2}, None, r"network_G.setting.out_nc: .*needs it"),
         ("ConditionalUNet", {"in_nc": 3, "out_nc": 3, "nf": "64"}, None, r"network_G.setting.nf: .*whole.*got '64'"),

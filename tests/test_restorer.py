@@ -5,8 +5,6 @@ import torch
 
 from codes.networks import build_network
 from codes.restoration.restorer import Restorer
-from codes.restoration.tiling import base_width, bytes_per_pixel, tile_within
-from codes.runtime.device import GIB
 from codes.sde import MeanRevertingSDE
 from codes.solvers import Solver, make_plan
 
@@ -23,22 +21,6 @@ def restorer(network=None, **options):
 
 def generators(n=1):
     return [torch.Generator().manual_seed(i) for i in range(n)]
-
-
-def test_estimate_follows_the_base_width():
-    small, large = (build_network("ConditionalNAFNet", SETTING | {"width": width}) for width in (8, 16))
-    assert base_width(small) == 8 and bytes_per_pixel(large) == 2 * bytes_per_pixel(small)
-    unet = build_network("ConditionalUNet", {"in_nc": 3, "out_nc": 3, "nf": 16, "depth": 2})
-    assert bytes_per_pixel(unet) > 16 * 4 * 6.7  # what was measured
-
-
-def test_whole_image_where_it_fits_and_tiles_where_not():
-    per_pixel = 2048.0
-    assert tile_within(5 * GIB, per_pixel, 1024, 1024, 1) is None
-    tile = tile_within(5 * GIB, per_pixel, 3000, 4000, 1)
-    assert tile is not None and tile % 64 == 0 and per_pixel * tile**2 < 5 * GIB
-    assert tile_within(1e6, per_pixel, 3000, 4000, 1) == 128  # as small as it gets
-    assert tile_within(2 * GIB, per_pixel, 800, 800, 4) < 800  # a batch needs more
 
 
 def test_tiles_of_a_given_side_only_for_larger_images():

@@ -14,6 +14,7 @@ from pydantic_core import PydanticCustomError
 
 from ..defaults import SOLVER
 from ..names import TASKS
+from ..networks.rows import ROWS
 from ..rows import DEGRADATIONS, METRICS
 from ..solvers.registry import SOLVERS
 from .kinds import (
@@ -40,10 +41,16 @@ if TYPE_CHECKING:
     MetricName = str
     TaskName = str
     Degraded = str
+    NetworkName = str
+    NetworkVariant = str
+    LatentNetworkName = str
 else:
     MetricName = Literal[tuple(METRICS)]
     TaskName = Literal[tuple(DEGRADATIONS)]
     Degraded = Literal[(*DEGRADATIONS, "super-resolution")]
+    NetworkName = Literal[tuple(dict.fromkeys(row.name for row in ROWS if row.role != "encoder"))]
+    NetworkVariant = Literal[tuple(dict.fromkeys(row.variant for row in ROWS if row.role != "encoder"))]
+    LatentNetworkName = Literal[tuple(dict.fromkeys(row.name for row in ROWS if row.role == "latent"))]
 # What the published files call the degradations that they make on the fly.
 _DISTORTIONS: dict[str, Degraded] = {
     "denoise": "noisy",
@@ -234,21 +241,20 @@ class DatasetOptions(Section):
 
 
 class NetworkOptions(Section):
-    which_model_G: Annotated[
-        Literal["ConditionalUNet", "ConditionalNAFNet", "CodedNAFNet", "UNet"] | None, Unset("the checkpoint's")
-    ] = Field(None, description="the network; `which_model` is another name for it")
+    which_model_G: Annotated[NetworkName | None, Unset("the checkpoint's")] = Field(
+        None, description="name of the network; `which_model` is another name for this option"
+    )
     setting: Setting = Field({}, description="arguments of the network, which checks them itself")
-    variant: Annotated[
-        Literal["daclip", "wild-ir", "irsde", "refusion", "latent", "denoising", "coded"] | None,
-        Unset("what the setting suggests"),
-    ] = Field(None, description="which of the published networks of that name")
+    variant: Annotated[NetworkVariant | None, Unset("follows from `setting`")] = Field(
+        None, description="which of the networks that share the name `which_model_G`"
+    )
 
 
 class LatentNetworkOptions(Section):
-    which_model: Annotated[Literal["UNet"] | None, Unset("none")] = Field(
-        None, description="the network between images and latents"
+    which_model: Annotated[LatentNetworkName | None, Unset("none")] = Field(
+        None, description="name of the network between images and latents"
     )
-    setting: Setting = Field({}, description="its arguments")
+    setting: Setting = Field({}, description="arguments of the network between images and latents")
 
 
 class PathOptions(Section):

@@ -1,41 +1,19 @@
-"""Networks of the published checkpoints, selected as in the published option files.
+"""Networks, selected as in the published option files; the rows are in codes/networks/rows.py.
 
-`network_G: {which_model_G: ConditionalUNet, setting: {...}}` -> `build_network("ConditionalUNet", {...})`.
+`network_G: {which_model_G: ConditionalUNet, setting: {...}}` -> `build_network("ConditionalUNet", {...})`. torch is
+imported when the first network is built.
 """
 
-import difflib
 import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, get_type_hints
+from typing import TYPE_CHECKING, Any, get_type_hints
 
-import torch
-from torch import nn
+from ..names import unknown
+from .rows import NETWORKS, Row, Setting, load
 
-from .coded import CodedNAFNet
-from .daclip import DaCLIP
-from .latent import LatentUNet
-from .nafnet import ConditionalNAFNet, DenoisingNAFNet, LatentNAFNet
-from .unet import DaclipUNet, DenoisingUNet, IrsdeUNet, LatentDehazingUNet, WildUNet
-
-# Published name -> variants, because the published projects use one name for several architectures.
-NETWORKS: dict[str, dict[str, type[nn.Module]]] = {
-    "ConditionalUNet": {
-        "daclip": DaclipUNet,
-        "wild-ir": WildUNet,
-        "irsde": IrsdeUNet,
-        "latent": LatentDehazingUNet,
-        "denoising": DenoisingUNet,
-    },
-    "ConditionalNAFNet": {
-        "refusion": ConditionalNAFNet,
-        "latent": LatentNAFNet,
-        "denoising": DenoisingNAFNet,
-    },
-    "CodedNAFNet": {"coded": CodedNAFNet},
-    "UNet": {"latent": LatentUNet},
-    "DaCLIP": {"open_clip": DaCLIP},
-}
+if TYPE_CHECKING:
+    from torch import nn
 
 
 @dataclass(frozen=True)
@@ -44,69 +22,83 @@ class Architecture:
 
     which_model_G: str
     variant: str
-    setting: Mapping[str, Any] = field(default_factory=dict)
+    setting: Setting = field(default_factory=dict)
 
     def __str__(self) -> str:
         setting = ", ".join(f"{key}: {value}" for key, value in self.setting.items())
         return f"{self.which_model_G} (variant {self.variant}, setting {{{setting}}})"
 
+    @property
+    def row(self) -> Row:
+        """What is known about this network."""
+        return NETWORKS[self.which_model_G][self.variant]
 
-def default_variant(which_model_G: str, setting: Mapping[str, Any]) -> str:
+
+def default_variant(which_model_G: str, setting: Setting) -> str:
     """The variant that a published option file with this setting means."""
-    if which_model_G == "ConditionalUNet":
-        if "depth" in setting:
-            return "irsde"
-        if "scale" in setting:
-            return "wild-ir"
-        return (
-            "daclip" if {"ch_mult", "context_dim", "use_degra_context", "use_image_context"} & set(setting) else "irsde"
-        )
-    if which_model_G == "ConditionalNAFNet":
-        # Latents have 4 or 8 channels, images 1 or 3.
-        return "refusion" if setting.get("img_channel", 3) in (1, 3) else "latent"
-    return next(iter(NETWORKS[which_model_G]))
+    rows = NETWORKS[which_model_G]
+    return next((variant for variant, row in rows.items() if row.suggested_by(setting)), next(iter(rows)))
 
 
-def architecture(which_model_G: str, setting: Mapping[str, Any], variant: str | None = None) -> Architecture:
-    """Check an option file's choice; the message names the key and the nearest known one."""
+def architecture(which_model_G: str, setting: Setting, variant: str | None = None) -> Architecture:
+    """Check an option file's choice; the error names the key, its value and the nearest known one."""
     variants = NETWORKS.get(which_model_G)
     if variants is None:
-        raise ValueError(
-            f"network_G.which_model_G: unknown network {which_model_G!r}{_nearest(which_model_G, NETWORKS)}"
-        )
+        raise ValueError(f"network_G.which_model_G: {unknown('network', which_model_G, NETWORKS)}")
     variant = default_variant(which_model_G, setting) if variant is None else variant
     if variant not in variants:
-        raise ValueError(f"network_G.variant: {which_model_G} has no variant {variant!r}{_nearest(variant, variants)}")
-    if which_model_G != "DaCLIP":
-        _check_setting(f"{which_model_G} (variant {variant})", variants[variant], setting)
-    return Architecture(which_model_G, variant, dict(setting))
+        raise ValueError(f"network_G.variant: {unknown(f'variant of {which_model_G}', variant, variants)}")
+    choice = Architecture(which_model_G, variant, dict(setting))
+    if not choice.row.whole_setting:
+        _check_setting(choice)
+    return choice
 
 
-def build_network(which_model_G: str, setting: Mapping[str, Any], variant: str | None = None) -> nn.Module:
+def build_network(which_model_G: str, setting: Setting, variant: str | None = None) -> "nn.Module":
     """A network with random weights, in channels_last memory and evaluation mode."""
     return build(architecture(which_model_G, setting, variant))
 
 
-def build(choice: Architecture) -> nn.Module:
-    network_class = NETWORKS[choice.which_model_G][choice.variant]
-    network = network_class(choice.setting) if choice.which_model_G == "DaCLIP" else network_class(**choice.setting)
+def build(choice: Architecture) -> "nn.Module":
+    """The network of a checked choice, with random weights, in channels_last memory and evaluation mode."""
+    import torch
+
+    network_class = load(choice.row.network)
+    whole = choice.row.whole_setting
+    network: nn.Module = network_class(choice.setting) if whole else network_class(**choice.setting, **choice.row.fixed)
     return network.to(memory_format=torch.channels_last).eval()  # type: ignore[call-overload]
 
 
-def _check_setting(network: str, network_class: type[nn.Module], setting: Mapping[str, Any]) -> None:
-    parameters = inspect.signature(network_class).parameters
+def _check_setting(choice: Architecture) -> None:
+    network, setting = f"{choice.which_model_G} (variant {choice.variant})", choice.setting
+    network_class = load(choice.row.network)
+    signature = {} if _has_no_constructor(network_class) else inspect.signature(network_class).parameters
+    free = any(parameter.kind is parameter.VAR_KEYWORD for parameter in signature.values())
+    parameters = {
+        key: parameter
+        for key, parameter in signature.items()
+        if key not in choice.row.fixed and parameter.kind not in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL)
+    }
     hints = get_type_hints(network_class.__init__)
     for key, value in setting.items():
-        if key not in parameters:
-            raise ValueError(f"network_G.setting.{key}: {network} has no such option{_nearest(key, parameters)}")
-        if not _fits(value, hints[key]):
-            raise ValueError(f"network_G.setting.{key}: expected {_EXPECTED[hints[key]]}, got {value!r}")
+        if key not in parameters and not free:
+            raise ValueError(f"network_G.setting.{key}: {unknown(f'option of {network}', key, parameters)}")
+        kind = hints.get(key)
+        if kind in _EXPECTED and not _fits(value, kind):
+            raise ValueError(f"network_G.setting.{key}: expected {_EXPECTED[kind]}, got {value!r}")
     for key, parameter in parameters.items():
         if parameter.default is parameter.empty and key not in setting:
-            raise ValueError(f"network_G.setting.{key}: {network} needs it")
+            raise ValueError(f"network_G.setting.{key}: missing, {network} needs it")
 
 
-_EXPECTED: dict[Any, str] = {
+def _has_no_constructor(network_class: Any) -> bool:
+    from torch import nn
+
+    return network_class.__init__ is nn.Module.__init__
+
+
+# The kinds of arguments that are checked here; a network checks others itself.
+_EXPECTED: Mapping[Any, str] = {
     int: "a positive whole number",
     float: "a number",
     bool: "true or false",
@@ -128,8 +120,3 @@ def _fits(value: Any, kind: Any) -> bool:
         return value is None or isinstance(value, int)
     # A stage may have no block: then it only changes the resolution.
     return isinstance(value, list | tuple) and all(type(entry) is int and entry >= 0 for entry in value)
-
-
-def _nearest(name: str, known: Mapping[str, Any]) -> str:
-    close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-    return f"; did you mean {close[0]!r}?" if close else f"; known: {', '.join(known)}"

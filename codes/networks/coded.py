@@ -1,30 +1,35 @@
 """A NAFNet that first recognises what is wrong with an image.
 
-What an image suffers from, and how bright and clear the whole of it is, can be told from the degraded image alone, and
-is the same at every time of a sampling. A small encoder reads it once; its code joins the time embedding and so scales
-and shifts every block, as DA-CLIP's degradation embedding does in its U-Net. The encoder is trained with the network:
-by the restoration itself, and by having to name the degradation.
+The degradation of an image, and how bright and clear all of it is, follow from the degraded image alone and are the
+same at every time of a sampling run. A small encoder computes them once, as a code that is added to the time embedding
+and so scales and shifts every block, like DA-CLIP's degradation features in its U-Net. The encoder is trained together
+with the network: by the restoration, and by classifying the degradation.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .layers import ChannelNorm, Context, Convolution, Embedding, Time, sinusoidal, time_tensor
+from .cpu import Convolution
+from .layers import ChannelNorm, Context, Embedding, Time, sinusoidal, time_tensor
 from .nafnet import NAFNet, SimpleGate
 
 KINDS = 11  # the ten degradations, and none
+EPS = 1e-6  # keeps the gradient of a standard deviation finite
+# Without gradients, images of more than WHOLE pixels are encoded in bands of about BAND pixels, so that the encoder
+# needs less memory than the network, which then computes in tiles.
+WHOLE, BAND = 2 << 20, 1 << 20
 
 
 class DegradationEncoder(nn.Module):
-    """A degraded image -> its code (B, width) and logits (B, 11) of what it suffers from.
+    """From a degraded image to its code (B, width) and to logits (B, 11) of its degradation.
 
-    Four convolutions, each at half the resolution of the one before. Mean and spread of their features over the image,
-    from fine grain to large areas, are all that goes on; so images of any size give a code, and the code of a part is
-    about that of the whole.
+    Four convolutions, each at half the resolution of the previous one. Only mean and standard deviation of their
+    features over the image are used, from fine grain to large areas: an image of any size has a code, and the code of
+    a part is close to that of the whole.
     """
 
     def __init__(self, channels: int, width: int, code: int) -> None:
@@ -37,24 +42,74 @@ class DegradationEncoder(nn.Module):
         self.name = nn.Linear(code, KINDS)
 
     def forward(self, mu: Tensor) -> tuple[Tensor, Tensor]:
-        x = mu.contiguous(memory_format=torch.channels_last)
-        found = [_statistics(x)]
-        for convolution, norm in zip(self.stages, self.norms):
-            x = F.gelu(norm(convolution(x)))
-            found.append(_statistics(x))
+        if torch.is_grad_enabled() or mu.shape[-2] * mu.shape[-1] <= WHOLE:
+            found = [_statistics(x) for x in self._features(mu)]
+        else:
+            found = self._statistics_by_bands(mu)
         code: Tensor = self.mix(torch.cat(found, dim=1))
         return code, self.name(code)
+
+    def _features(self, mu: Tensor) -> Iterator[Tensor]:
+        """The image itself, then the features of each convolution."""
+        x = mu.contiguous(memory_format=torch.channels_last)
+        yield x
+        for convolution, norm in zip(self.stages, self.norms):
+            x = F.gelu(norm(convolution(x)))
+            yield x
+
+    def _statistics_by_bands(self, mu: Tensor) -> list[Tensor]:
+        """The statistics of the whole image, up to rounding, from one horizontal band of it after the other.
+
+        A 3x3 convolution of stride 2 needs one row above its band. Each band therefore starts as many rows earlier as
+        make one row of the coarsest features, and those rows are left out of the statistics.
+        """
+        height, width = mu.shape[-2:]
+        step = 2 ** len(self.stages)
+        rows = max(BAND // width // step, 1) * step
+        moments = [Moments() for _ in range(len(self.stages) + 1)]
+        for top in range(0, height, rows):
+            lead = min(step, top)
+            band = mu[:, :, top - lead : top + rows]
+            for scale, (moment, x) in enumerate(zip(moments, self._features(band), strict=True)):
+                moment.add(x[:, :, lead >> scale :])
+        return [moment.statistics() for moment in moments]
+
+
+class Moments:
+    """Mean and variance over an image of which one part after the other is added (Chan et al. 1979)."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.dtype = torch.float32
+        self.mean: Tensor | float = 0.0  # (B, C)
+        self.squares: Tensor | float = 0.0  # sum of squared deviations from the mean
+
+    def add(self, x: Tensor) -> None:
+        self.dtype = torch.promote_types(x.dtype, torch.float32)
+        flat = x.to(self.dtype).flatten(2)
+        mean = flat.mean(2)
+        squares = (flat - mean[:, :, None]).square_().sum(2).double()
+        new, delta = flat.shape[2], mean.double() - self.mean
+        total = self.count + new
+        self.squares = self.squares + squares + delta.square() * (self.count * new / total)
+        self.mean = self.mean + delta * (new / total)
+        self.count = total
+
+    def statistics(self) -> Tensor:
+        """As `_statistics` of the whole."""
+        assert isinstance(self.mean, Tensor) and isinstance(self.squares, Tensor)
+        return torch.cat([self.mean, (self.squares / self.count + EPS).sqrt()], dim=1).to(self.dtype)
 
 
 def _statistics(x: Tensor) -> Tensor:
     """Mean and standard deviation over the image, (B, 2 C), in float32 at least: small differences matter."""
     flat = x.to(torch.promote_types(x.dtype, torch.float32)).flatten(2)
     mean = flat.mean(2)
-    return torch.cat([mean, ((flat - mean[:, :, None]).square().mean(2) + 1e-6).sqrt()], dim=1)
+    return torch.cat([mean, ((flat - mean[:, :, None]).square().mean(2) + EPS).sqrt()], dim=1)
 
 
 class CodedNAFNet(NAFNet):
-    """ConditionalNAFNet with a degradation code beside the time."""
+    """Refusion's NAFNet, with a code of the degradation added to the time embedding."""
 
     def __init__(
         self,
@@ -65,24 +120,26 @@ class CodedNAFNet(NAFNet):
         dec_blk_nums: Sequence[int] = (),
         encoder_width: int = 32,
     ) -> None:
-        super().__init__(2 * img_channel, img_channel, width, enc_blk_nums, middle_blk_num, dec_blk_nums)
+        super().__init__(img_channel, width, middle_blk_num, enc_blk_nums, dec_blk_nums)
         self.encoder = DegradationEncoder(img_channel, encoder_width, 4 * width)
         self.prompt = nn.Linear(4 * width, 4 * width)
 
     def recognise(self, mu: Tensor) -> tuple[Context, Tensor]:
-        """The context of degraded images, and logits of the ten degradations and none."""
+        """The context of degraded images, and logits of the ten degradations and of none."""
         code, logits = self.encoder(mu)
         return Context(prompt=self.prompt(code)), logits
 
     def embed(self, time: Time, context: Context | None = None) -> Embedding:
-        """Scales and shifts of all blocks at a time, for images of a context."""
+        """Scales and shifts of all blocks at a time, for images with a context."""
         e: Tensor = self.time_mlp(sinusoidal(time_tensor(time, self.intro.weight), self.width))
         if context is not None and context.prompt is not None:
             e = e + context.prompt
         return Embedding(torch.cat([block.modulation(e) for block in self._blocks()], dim=1))
 
-    def forward(self, x: Tensor, mu: Tensor, time: Time, named: bool = False) -> Tensor | tuple[Tensor, Tensor]:
-        """The prediction; with `named` also the logits of what the images suffer from."""
+    def forward(  # type: ignore[override]
+        self, x: Tensor, mu: Tensor, time: Time, named: bool = False
+    ) -> Tensor | tuple[Tensor, Tensor]:
+        """The prediction; with `named` also the logits of the degradations."""
         context, logits = self.recognise(mu)
         y = self.evaluate(x, mu, self.embed(time, context))
         return (y, logits) if named else y

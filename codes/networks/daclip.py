@@ -54,6 +54,8 @@ class ControlTransformer(nn.Module):
 class DaCLIP(nn.Module):
     """`config` is one of CONFIGS or a dict of the same form."""
 
+    repeated_keys = "visual."  # the published state dict lists the image tower twice
+
     def __init__(self, config: str | dict[str, Any] = "ViT-B-32") -> None:
         super().__init__()
         if isinstance(config, str):
@@ -70,7 +72,6 @@ class DaCLIP(nn.Module):
         # open_clip turns the dicts into its own dataclasses and would change ours.
         self.clip = CLIP(config["embed_dim"], copy.deepcopy(config["vision_cfg"]), copy.deepcopy(config["text_cfg"]))
         self.image_size: int = config["vision_cfg"]["image_size"]
-        # The published state dict lists the image tower twice.
         self.visual = self.clip.visual
         self.visual_control = copy.deepcopy(self.clip.visual)
         width = self.visual_control.class_embedding.shape[0]

@@ -9,17 +9,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from .layers import (
-    Convolution,
-    LinearAttention,
-    ResBlock,
-    Residual,
-    check_images,
-    downsample,
-    level,
-    reflect_pad,
-    upsample,
-)
+from .attention import LinearAttention, Residual
+from .cpu import Convolution
+from .layers import ResBlock, check_images, downsample, level, reflect_pad, upsample
 
 
 class Skips(NamedTuple):

@@ -1,6 +1,7 @@
-"""From a network to the callable that a sampler wants, at a chosen precision."""
+"""From a network to the callable that a sampler calls, at a chosen precision."""
 
 import functools
+import itertools
 import subprocess
 import sys
 from collections.abc import Callable
@@ -11,13 +12,10 @@ import torch
 from torch import Tensor, nn
 
 from ..names import check_choice, scalar_time
-from .coded import CodedNAFNet
-from .layers import Context, Embedding
-from .nafnet import NAFNet
-from .unet import UNet
+from .protocols import Embeds, Recognises, TakesContexts
 
 PRECISIONS = ("fp32", "bf16", "fp16", "auto")
-Predict = Callable[[Tensor, Tensor, float | Tensor], Tensor]
+Predict = Callable[[Tensor, Tensor, float], Tensor]
 
 
 def predictor(
@@ -29,67 +27,117 @@ def predictor(
     precision: str = "fp32",
     compile: bool = False,
 ) -> Predict:
-    """The callable (x, mu, t) -> prediction for one batch of images; images (B,C,H,W), t a number.
+    """The callable (x, mu, t) -> prediction for one batch of images (B, C, H, W); t is a number, or (B,) equal ones.
 
-    degraded: the whole images, for a network that recognises what is wrong with them; without it, it judges each `mu`
-    that it is given, which may be a tile.
+    network   any module with `forward(x, mu, t)`, t of shape (B,); codes/networks/protocols.py lists what it may offer
+              besides, and is used here where it does
+    degraded  the whole images, for a network that recognises their degradation; without it the network judges each
+              `mu` that it gets, which may be a tile
 
-    The contexts' share is computed here, once, and the share of each time t when it is first asked for; a call does
-    the image-sized work only. Half precision is autocast: weights stay in float32, norms keep their eps of 1e-5, and
-    the prediction comes back in the dtype of x, float32 at least. Denoising networks take no mu: theirs is ignored.
+    The share of the contexts is computed here, once, and the share of a time t at its first call; other calls do the
+    image-sized work only. Half precision is autocast: weights stay in float32, norms keep their eps of 1e-5, and the
+    prediction is returned in the dtype of x, float32 at least. Networks that take no mu ignore it.
     """
-    if not isinstance(network, UNet | NAFNet):
-        raise ValueError(f"network: expected a U-Net or a NAFNet, got {type(network).__name__}")
-    device = next(network.parameters()).device
+    if not isinstance(network, nn.Module):
+        raise ValueError(f"network: expected a torch module, got {type(network).__name__}")
+    device = _device(network)
     dtype = resolve_precision(precision, device)
-    takes_mu = network.takes_mu
-    recognising = isinstance(network, CodedNAFNet)
-    judged = degraded
-
-    def context_of(images: Tensor | None) -> Context:
-        if isinstance(network, CodedNAFNet):
-            if images is None:
-                return Context()
-            with arithmetic(dtype, device):
-                return network.recognise(images.to(device))[0]
-        return network.embed_context(text_context, image_context)
-
-    with torch.no_grad():
-        context = context_of(degraded)
-    embeddings: dict[float, Embedding] = {}
-    evaluate = torch.compile(network.evaluate) if compile else network.evaluate
+    evaluate: Callable[[Tensor, Tensor, float], Tensor]
+    if isinstance(network, Embeds):
+        evaluate = _embedded(network, degraded, text_context, image_context, dtype, device, compile)
+    else:
+        for name, context in (("text_context", text_context), ("image_context", image_context)):
+            if context is not None:
+                raise ValueError(f"{name}: {type(network).__name__} takes none")
+        evaluate = _plain(network, dtype, device, compile)
 
     @scalar_time
     @torch.no_grad()
     def predict(x: Tensor, mu: Tensor, t: float | Tensor) -> Tensor:
-        nonlocal context, judged
-        t = one_time(t)
-        if recognising and degraded is None and judged is not mu:
-            context, judged = context_of(mu), mu
-            embeddings.clear()
-        if t not in embeddings:
-            embeddings[t] = network.embed(t, context)
-        with arithmetic(dtype, device):
-            prediction: Tensor = evaluate(x, mu if takes_mu else None, embeddings[t])
+        prediction = evaluate(x, mu, _number(t))
         return prediction.to(torch.promote_types(x.dtype, torch.float32))
 
     return predict
 
 
-def one_time(t: float | Tensor) -> float:
-    """The time of a batch, given as a number or as a tensor that repeats it for each image."""
-    if isinstance(t, Tensor) and t.numel() > 1 and not (t == t.flatten()[0]).all():
-        raise ValueError(f"t must be the same for all images of a batch, got {t.tolist()}")
-    return float(t.flatten()[0]) if isinstance(t, Tensor) else float(t)
+def _device(network: nn.Module) -> torch.device:
+    tensor = next(itertools.chain(network.parameters(), network.buffers()), None)
+    return torch.device("cpu") if tensor is None else tensor.device
+
+
+def _number(t: float | Tensor) -> float:
+    """One time; the images of a batch are at the same time."""
+    if isinstance(t, Tensor) and t.numel() > 1:
+        if not bool((t == t.flatten()[0]).all()):
+            raise ValueError(f"t: expected one time for the batch, got {t.tolist()}")
+        t = t.flatten()[0]
+    return float(t)
+
+
+def _plain(network: nn.Module, dtype: torch.dtype | None, device: torch.device, compile: bool) -> Predict:
+    """A network with nothing but `forward`."""
+    forward = torch.compile(network) if compile else network
+    takes_mu = getattr(network, "takes_mu", True)
+
+    def evaluate(x: Tensor, mu: Tensor, t: float) -> Tensor:
+        times = torch.full((len(x),), t, dtype=x.dtype, device=x.device)
+        with arithmetic(dtype, device):
+            prediction: Tensor = forward(x, mu, times) if takes_mu else forward(x, times)
+        return prediction
+
+    return evaluate
+
+
+def _embedded(
+    network: Embeds,
+    degraded: Tensor | None,
+    text_context: Tensor | None,
+    image_context: Tensor | None,
+    dtype: torch.dtype | None,
+    device: torch.device,
+    compile: bool,
+) -> Predict:
+    """A network that embeds times, and maybe contexts, separately from the images."""
+    takes_mu = getattr(network, "takes_mu", True)
+    recognises = isinstance(network, Recognises)
+    judged = degraded
+
+    @torch.no_grad()
+    def context_of(images: Tensor | None) -> Any:
+        if isinstance(network, Recognises):
+            if images is None:
+                return None
+            with arithmetic(dtype, device):
+                return network.recognise(images.to(device))[0]
+        if isinstance(network, TakesContexts):
+            return network.embed_context(text_context, image_context)
+        return None
+
+    context = context_of(degraded)
+    embeddings: dict[float, Any] = {}
+    image_work = torch.compile(network.evaluate) if compile else network.evaluate
+
+    def evaluate(x: Tensor, mu: Tensor, t: float) -> Tensor:
+        nonlocal context, judged
+        if recognises and degraded is None and judged is not mu:
+            context, judged = context_of(mu), mu
+            embeddings.clear()
+        if t not in embeddings:
+            embeddings[t] = network.embed(t, context)
+        with arithmetic(dtype, device):
+            prediction: Tensor = image_work(x, mu if takes_mu else None, embeddings[t])
+        return prediction
+
+    return evaluate
 
 
 def arithmetic(dtype: torch.dtype | None, device: torch.device) -> AbstractContextManager[Any]:
-    """Work within it is done in the dtype that `resolve_precision` gave; weights stay as they are."""
+    """A context whose arithmetic is in the dtype of `resolve_precision`; weights keep theirs."""
     return nullcontext() if dtype is None else torch.autocast(device.type, dtype)
 
 
 def resolve_precision(precision: str, device: torch.device) -> torch.dtype | None:
-    """The dtype to autocast to, None for float32; refuses what this machine cannot do."""
+    """The dtype to autocast to, None for float32; an error for what this machine cannot compute."""
     check_choice("precision", precision, PRECISIONS)
     if precision == "auto":
         on_gpu = device.type == "cuda" and torch.cuda.is_bf16_supported()
@@ -121,8 +169,8 @@ with torch.no_grad(), torch.autocast("cpu", dtype):
 def half_precision_problem(precision: str, probe: str = _PROBE) -> str:
     """Why this CPU cannot compute in half precision, '' if it can.
 
-    Tried in a process of its own: some virtual machines announce instructions that they then refuse to execute,
-    and the process dies (SIGILL).
+    Tried in a process of its own: some virtual machines announce instructions that they cannot execute, and the
+    process dies (SIGILL).
     """
     code = f"PRECISION = {precision!r}\n{probe}"
     try:

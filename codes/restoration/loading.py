@@ -182,4 +182,4 @@ def described(metadata: Metadata) -> dict[str, Any]:
 
 def sde_settings(sde: MeanRevertingSDE) -> SDESettings:
     """The schedule as checkpoints record it."""
-    return SDESettings(sde.max_sigma, sde.T, sde.schedule, sde.eps, sde.convention)
+    return SDESettings(sde.max_sigma, T=sde.T, schedule=sde.schedule, eps=sde.eps, convention=sde.convention)

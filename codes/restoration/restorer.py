@@ -12,12 +12,13 @@ from torch import Tensor, nn
 
 from .. import defaults
 from ..data.images import Image, as_image
+from ..networks.memory import bytes_per_pixel
 from ..networks.predictor import predictor
 from ..runtime.device import memory_budget
 from ..sde import MeanRevertingSDE
 from ..solvers import Plan, PlannedSolver, Solver, StepInfo, make_plan, sample
 from ..solvers.sampling import Network
-from .tiling import SMALLEST_TILE, bytes_per_pixel, tile_within, tiled
+from .tiling import SMALLEST_TILE, tile_within, tiled
 
 if TYPE_CHECKING:
     from ..networks.daclip import DaCLIP

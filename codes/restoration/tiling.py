@@ -1,29 +1,37 @@
-"""Large images in tiles.
+"""Large images in tiles, and which images are large.
 
-The state stays whole: only the network sees tiles, and its predictions are blended at every evaluation. So the noise
-has no seams, every solver works unchanged, and memory is bounded by the tile. The networks have global operations
-(attention, means over the image), so a tiled result differs from a whole one.
+The state stays whole: only the network sees tiles, and its predictions are blended at every evaluation. The noise
+therefore has no seams, every solver works unchanged, and memory is bounded by the tile. The networks have global
+operations (attention, means over the image), so a tiled result differs from a whole one.
 """
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ..names import scalar_time
-from ..networks.nafnet import NAFNet
-from ..networks.unet import UNet
 from ..solvers.sampling import Network
 
-LARGEST_TILE = 1024
 SMALLEST_TILE = 128
-# Peak memory of one evaluation in float32, in units of (base width x pixels x 4 bytes): measured between 256 and 512
-# pixels as 6.7 (DA-CLIP's U-Net) and 3.2 (Refusion's NAFNet), with a margin.
-_WIDTHS_PER_PIXEL = {UNet: 8.0, NAFNet: 4.5}
+LARGEST_TILE = 1024
 # State, mu, noise, predictions and the sums of tiles: copies of the image that a run holds.
 _COPIES = 12
 
 
+def tile_within(budget: float, per_pixel: float, height: int, width: int, batch: int) -> int | None:
+    """None if the whole images fit the budget in bytes, else the side of tiles (a multiple of 64) that do.
+
+    At most LARGEST_TILE: larger tiles give no better result than these, and are slower on a CPU.
+    """
+    pixels = batch * height * width
+    left = budget - _COPIES * 3 * 4 * pixels
+    if per_pixel * pixels <= left:
+        return None
+    side = int((max(left, 0.0) / (per_pixel * batch)) ** 0.5) // 64 * 64
+    return max(min(side, LARGEST_TILE), SMALLEST_TILE)
+
+
 def tile_starts(length: int, tile: int, overlap: int) -> list[int]:
-    """Where tiles begin along one side: equal tiles that share at least `overlap`, the last flush with the end."""
+    """Where tiles start along one side: equal tiles that share at least `overlap`, the last ends with the image."""
     if length <= tile:
         return [0]
     count = -(-(length - overlap) // (tile - overlap))
@@ -61,30 +69,3 @@ def tiled(network: Network, tile: int, overlap: int | None = None) -> Network:
         return total.div_(weight)
 
     return scalar_time(evaluate) if getattr(network, "takes_scalar_time", False) else evaluate
-
-
-def bytes_per_pixel(network: nn.Module) -> float:
-    """Estimated peak memory of one evaluation per pixel of the image."""
-    for kind, factor in _WIDTHS_PER_PIXEL.items():
-        if isinstance(network, kind):
-            return 4 * factor * base_width(network)
-    raise ValueError(f"no memory estimate for {type(network).__name__}")
-
-
-def base_width(network: nn.Module) -> int:
-    """Channels at full resolution: those of the first convolution's output."""
-    first = next(module for module in network.modules() if isinstance(module, nn.Conv2d))
-    return int(first.out_channels)
-
-
-def tile_within(budget: float, per_pixel: float, height: int, width: int, batch: int) -> int | None:
-    """None if the whole image fits the budget, else a tile (a multiple of 64) that does.
-
-    At most LARGEST_TILE: larger ones are no better once the image is cut at all, and slower on a CPU.
-    """
-    pixels = batch * height * width
-    left = budget - _COPIES * 3 * 4 * pixels
-    if per_pixel * pixels <= left:
-        return None
-    side = int((max(left, 0.0) / (per_pixel * batch)) ** 0.5) // 64 * 64
-    return max(min(side, LARGEST_TILE), SMALLEST_TILE)

@@ -4,6 +4,7 @@ import os
 import re
 from pathlib import Path
 
+import psutil
 import torch
 
 from ..names import OptionsError
@@ -28,6 +29,8 @@ def choose_device(name: str) -> torch.device:
 
 
 GIB = 2**30
+CGROUPS = Path("/sys/fs/cgroup")
+OWN_CGROUPS = Path("/proc/self/cgroup")
 
 
 def memory_budget(device: torch.device) -> float:
@@ -38,14 +41,45 @@ def memory_budget(device: torch.device) -> float:
 
 
 def available_memory() -> float:
-    """Free memory of the machine, as far as the system tells."""
+    """Bytes that this process can still take: those of the machine, or of its container where that has less."""
+    return min(float(psutil.virtual_memory().available), cgroup_memory())
+
+
+def cgroup_memory(root: Path = CGROUPS, own: Path = OWN_CGROUPS) -> float:
+    """Bytes that the control groups (v1 and v2) of this process leave free, infinity where nothing limits them.
+
+    A limit applies to a group with all groups in it, so the group with the least free memory decides. Cached files
+    count as used and are freed when memory is short.
+    """
+    free = float("inf")
+    for line in _lines(own):
+        _, controllers, path = line.split(":", 2)
+        if controllers and "memory" not in controllers.split(","):
+            continue
+        base = root / "memory" if controllers else root
+        names = (
+            ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+            if controllers
+            else ("memory.max", "memory.current", "inactive_file")
+        )
+        # A container may see its own group as the root, while the path is the machine's.
+        group = base / path.lstrip("/")
+        for folder in {base, *(parent for parent in (group, *group.parents) if parent.is_relative_to(base))}:
+            free = min(free, _free(folder, *names))
+    return free
+
+
+def _free(group: Path, limit: str, usage: str, cached: str) -> float:
+    """What a group has left; infinity without a limit (`max` in v2, an enormous number in v1)."""
+    allowed, used = (next(iter(_lines(group / name)), "") for name in (limit, usage))
+    if not (allowed.isdigit() and used.isdigit()):
+        return float("inf")
+    statistics = dict(line.split(" ", 1) for line in _lines(group / "memory.stat") if " " in line)
+    return max(float(int(allowed) - int(used) + int(statistics.get(cached, 0))), 0.0)
+
+
+def _lines(file: Path) -> list[str]:
     try:
-        for line in Path("/proc/meminfo").read_text().splitlines():
-            if line.startswith("MemAvailable:"):
-                return 1024.0 * int(line.split()[1])
+        return file.read_text().splitlines()
     except OSError:
-        pass
-    try:
-        return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")) / 2
-    except (ValueError, OSError, AttributeError):
-        return 8.0 * GIB
+        return []

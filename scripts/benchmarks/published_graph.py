@@ -10,18 +10,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from codes.networks.layers import (
+from codes.networks.attention import (
     HEAD_WIDTH,
     HEADS,
-    ChannelNorm,
     LinearAttention,
-    ResBlock,
     Residual,
     SoftmaxAttention,
     SpatialTransformer,
     TokenAttention,
-    level,
 )
+from codes.networks.layers import ChannelNorm, ResBlock, level
 from codes.networks.nafnet import NAFBlock, NAFNet
 from codes.networks.unet import UNet
 

@@ -1,0 +1,106 @@
+"""Packed weights: the same result as plain convolutions, whatever was computed before."""
+
+import copy
+
+import pytest
+import torch
+
+from codes.networks import cpu
+from codes.networks.cpu import Convolution
+
+from .network_examples import example, inputs
+
+
+def run(network, x, mu, time):
+    with torch.no_grad():
+        return network(x, mu, time)
+
+
+def test_packed_weights_follow_changes_and_are_not_copied():
+    network = example("refusion", torch.float32)
+    x, mu, _ = inputs("refusion", dtype=torch.float32)
+    before = run(network, x, mu, 3)
+    clone = copy.deepcopy(network)
+    with torch.no_grad():
+        for parameter in network.parameters():
+            parameter.mul_(1.5)
+    changed = run(network, x, mu, 3)
+    assert torch.equal(run(clone, x, mu, 3), before)
+    network.load_state_dict(clone.state_dict())
+    assert torch.equal(run(network, x, mu, 3), before)
+    assert (changed - before).abs().max() > 0.1
+
+
+def test_a_network_in_training_is_asked_with_its_newest_weights():
+    """A fused optimiser changes weights without a trace in torch's count of writes."""
+    network = example("refusion", torch.float32).train()
+    x, mu, _ = inputs("refusion", dtype=torch.float32)
+    optimiser = torch.optim.AdamW(network.parameters(), lr=0.01, fused=True)
+    for _ in range(2):
+        asked = run(network, x, mu, 3)
+        learned = network(x, mu, 3)
+        assert torch.allclose(asked, learned.detach(), rtol=0, atol=1e-5)
+        learned.abs().sum().backward()
+        optimiser.step()
+
+
+@pytest.mark.parametrize("name", ["refusion", "irsde", "coded"])
+def test_without_the_private_operators_the_result_is_the_same(name, monkeypatch):
+    network = example(name, torch.float32)
+    x, mu, _ = inputs(name, size=(40, 56), dtype=torch.float32)
+    packed = run(network, x, mu, 30)
+    monkeypatch.setattr(cpu, "PACKING", False)
+    assert torch.allclose(run(network, x, mu, 30), packed, rtol=0, atol=1e-6)
+
+
+def layer(width_in: int, width_out: int) -> Convolution:
+    torch.manual_seed(0)
+    return Convolution(width_in, width_out, 1).to(memory_format=torch.channels_last).eval()
+
+
+def image(channels: int, side: int) -> torch.Tensor:
+    x = torch.rand(1, channels, side, side, generator=torch.Generator().manual_seed(side))
+    return x.contiguous(memory_format=torch.channels_last)
+
+
+@pytest.mark.skipif(not cpu.PACKING, reason="this torch has no packed convolutions")
+def test_every_size_has_the_weights_that_a_fresh_layer_would_pack():
+    """A layout for another size gives the same numbers, but is rearranged in every call."""
+    used, sides = layer(512, 1024), (8, 64, 32, 16, 32, 8)
+    with torch.no_grad():
+        for side in sides:
+            x, fresh = image(512, side), layer(512, 1024)
+            assert torch.equal(used(x), fresh(x))
+            own, theirs = used._packed.by_size[x.shape], fresh._packed.by_size[x.shape]
+            assert cpu._layout(own) == cpu._layout(theirs)
+    assert len(used._packed.by_size) == len(set(sides))
+    # Sizes of one layout share one tensor.
+    assert len({id(weight) for weight in used._packed.by_size.values()}) == len(used._packed.by_layout)
+    assert len(used._packed.by_layout) <= 2
+
+
+@pytest.mark.skipif(not cpu.PACKING, reason="this torch has no packed convolutions")
+def test_many_sizes_do_not_collect_memory(monkeypatch):
+    monkeypatch.setattr(cpu, "MOST_SIZES", 4)
+    convolution = layer(4, 8)
+    with torch.no_grad():
+        for side in range(1, 20):
+            convolution(image(4, side))
+    assert len(convolution._packed.by_size) <= 4
+
+
+def test_a_network_loaded_in_inference_mode_works_inside_and_outside():
+    expected = example("refusion", torch.float32)
+    x, mu, _ = inputs("refusion", dtype=torch.float32)
+    y = run(expected, x, mu, 3)
+    with torch.inference_mode():
+        network = example("refusion", torch.float32)
+        assert torch.allclose(network(x, mu, 3), y, rtol=0, atol=1e-6)
+        network.load_state_dict({key: 2 * value for key, value in expected.state_dict().items()})
+        assert (network(x, mu, 3) - y).abs().max() > 1e-3
+        network.load_state_dict(expected.state_dict())
+    assert torch.allclose(run(network, x, mu, 3), y, rtol=0, atol=1e-6)
+    with torch.inference_mode():  # weights from outside, used and changed inside
+        expected.load_state_dict({key: 2 * value for key, value in expected.state_dict().items()})
+        doubled = expected(x, mu, 3)
+    assert (doubled - y).abs().max() > 1e-3

@@ -14,6 +14,7 @@ import torch
 from scipy.integrate import solve_ivp
 from torch import Tensor
 
+from .names import scalar_time
 from .sde import Array, MeanRevertingSDE
 
 
@@ -60,6 +61,7 @@ class Mixture:
         phase = torch.from_numpy(rng.uniform(0, 2 * math.pi, self.dim))
         frequency = torch.from_numpy(rng.uniform(-3, 3, self.dim))
 
+        @scalar_time
         def network(x: Tensor, mu: Tensor, t: float) -> Tensor:
             y = (x - mu).double()
             alpha, sigma = float(self.sde.alpha(t)), float(self.sde.sigma(t))

@@ -1,16 +1,33 @@
 """The vocabulary of the project, and errors for words that are not in it."""
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Any, Literal, TypeVar, get_args
 
 from .rows import DEGRADATIONS
+
+Network = TypeVar("Network", bound=Callable[..., Any])
 
 # The ten published degradations, by the names of their folders.
 TASKS: tuple[str, ...] = tuple(row.name for row in DEGRADATIONS.values() if row.published)
 
+Prediction = Literal["noise", "data", "velocity", "score"]
+PREDICTIONS: tuple[Prediction, ...] = get_args(Prediction)  # what a network may predict
 
-def unknown(what: str, value: object, choices: Iterable[str]) -> ValueError:
-    """The error for an unknown name: what was got, what is allowed and the nearest one.
+
+class OptionValueError(ValueError):
+    """A value that an option cannot have; `option` is the option's name, the message one line for people."""
+
+    def __init__(self, option: str, text: str) -> None:
+        super().__init__(option, text)  # both, so that the error survives pickling
+        self.option, self.text = option, text
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def unknown(option: str, value: object, choices: Iterable[str], where: str = "") -> OptionValueError:
+    """The error for an unknown word: the option, its value, the nearest choice and all choices.
 
     >>> print(unknown("schedule", "cosin", ["cosine", "linear"]))
     unknown schedule 'cosin', did you mean 'cosine'? (choices: cosine, linear)
@@ -18,14 +35,20 @@ def unknown(what: str, value: object, choices: Iterable[str]) -> ValueError:
     names = list(choices)
     near = difflib.get_close_matches(str(value), names, n=1)
     hint = f", did you mean {near[0]!r}?" if near else ""
-    return ValueError(f"unknown {what} {value!r}{hint} (choices: {', '.join(names)})")
+    return OptionValueError(option, f"unknown {option}{where} {value!r}{hint} (choices: {', '.join(names)})")
 
 
-def check_choice(what: str, value: object, choices: Iterable[str]) -> None:
+def check_choice(option: str, value: object, choices: Iterable[str], where: str = "") -> None:
     """Raise `unknown(...)` unless `value` is one of `choices`."""
     names = list(choices)
     if value not in names:
-        raise unknown(what, value, names)
+        raise unknown(option, value, names, where)
+
+
+def scalar_time(network: Network) -> Network:
+    """Mark a network that takes the time as one Python float instead of a tensor (B,): see `codes.sample`."""
+    network.takes_scalar_time = True  # type: ignore[attr-defined]
+    return network
 
 
 class OptionsError(Exception):

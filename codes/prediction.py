@@ -12,17 +12,15 @@ Every conversion is linear in the state x, mu and the prediction y, so it is thr
 
 from torch import Tensor
 
-from .names import check_choice
+from .names import PREDICTIONS, check_choice
 from .sde import Point, linear_combination
-
-PREDICTIONS = ("noise", "data", "velocity", "score")
 
 
 def conversion_weights(source: str, target: str, point: Point, sigma_inf: float) -> tuple[float, float, float]:
     """(w_x, w_mu, w_y) such that `target = w_x x + w_mu mu + w_y y` for a prediction y of kind `source`.
 
-    Noise, velocity and score cannot be had from the data prediction where sigma = 0, nor anything but itself from
-    the noise where alpha = 0: a ZeroDivisionError then.
+    Raises ZeroDivisionError where no conversion exists: at sigma = 0 the data prediction determines neither noise,
+    velocity nor score, and at alpha = 0 the noise determines nothing else.
     """
     check_choice("prediction", source, PREDICTIONS)
     check_choice("prediction", target, PREDICTIONS)

@@ -12,6 +12,7 @@ function as `sample(...)`, one evaluation per entry of `timesteps`: both give th
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -23,14 +24,16 @@ from torch import Tensor
 
 from . import defaults
 from .data.images import as_image, to_uint8
+from .names import check_choice
 from .networks import architecture, build
 from .networks.checkpoints import load_network, published_sde
 from .networks.predictor import predictor
 from .prediction import convert
 from .runtime.torchvision_compat import ensure_torchvision
 from .sde import MeanRevertingSDE
-from .solvers import Plan, Solver, make_plan
-from .solvers.sample import State, advance, noise_source
+from .solvers import GRIDS, Plan, Solver, make_plan
+from .solvers.options import OPTIONS
+from .solvers.sampling import State, advance, noise_source
 
 ensure_torchvision()  # which diffusers imports
 try:
@@ -42,12 +45,28 @@ except ImportError as error:
     raise ImportError("codes.scheduler needs diffusers: pip install -e '.[diffusers]'") from error
 
 Generators = torch.Generator | Sequence[torch.Generator]
-_SOLVER_OPTIONS = tuple(field.name for field in fields(Solver) if field.name not in ("algorithm", "num_sample_steps"))
+# The configuration's solver options with their defaults; `set_timesteps` chooses the number of evaluations.
+_SOLVER_OPTIONS = {name: option.default for name, option in OPTIONS.items() if name != "num_sample_steps"} | {
+    "algorithm": None,  # the project's default solver
+    "fit_target": "noise",
+}
+
+
+def _with_solver_options(init: Callable[..., None]) -> Callable[..., None]:
+    """Write the options of `Solver` into the signature in place of **solver: diffusers reads there what to save."""
+    signature, types = inspect.signature(init), {field.name: field.type for field in fields(Solver)}
+    parameters = [known for known in signature.parameters.values() if known.kind is not inspect.Parameter.VAR_KEYWORD]
+    parameters += [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=types[name])
+        for name, default in _SOLVER_OPTIONS.items()
+    ]
+    init.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    return init
 
 
 @dataclass
 class MRSamplerOutput(BaseOutput):  # type: ignore[misc]
-    """What `step` gives: the next state, and the clean image as it looks from here."""
+    """What `step` returns: the next state, and the clean image predicted at this step."""
 
     prev_sample: Tensor
     pred_original_sample: Tensor | None = None
@@ -56,10 +75,9 @@ class MRSamplerOutput(BaseOutput):  # type: ignore[misc]
 class MRSamplerScheduler(SchedulerMixin, ConfigMixin):  # type: ignore[misc]
     """All solvers of this project as a diffusers scheduler.
 
-    The arguments are those of `MeanRevertingSDE` (with T under diffusers' name, `num_train_timesteps`) and of `Solver`;
-    without an algorithm it is the project's default solver.
-    `timesteps` has an entry for each network evaluation; Heun's method evaluates twice at a time, so that times repeat
-    as in diffusers' own.
+    The arguments are those of `MeanRevertingSDE` (T has diffusers' name, `num_train_timesteps`) and, by keyword, those
+    of `Solver`; without an algorithm it is the project's default solver. `timesteps` has an entry for each network
+    evaluation; as in diffusers' own Heun scheduler, times repeat where a method evaluates twice.
 
     >>> scheduler = MRSamplerScheduler(algorithm="posterior", fit_target="data")
     >>> scheduler.set_timesteps(4)
@@ -75,6 +93,7 @@ class MRSamplerScheduler(SchedulerMixin, ConfigMixin):  # type: ignore[misc]
     order = 1
 
     @register_to_config  # type: ignore[untyped-decorator]
+    @_with_solver_options
     def __init__(
         self,
         num_train_timesteps: int = 100,
@@ -83,28 +102,10 @@ class MRSamplerScheduler(SchedulerMixin, ConfigMixin):  # type: ignore[misc]
         eps: float = 0.005,
         convention: str = "daclip",
         thetas: Sequence[float] | None = None,
-        algorithm: str | None = None,
-        fit_target: str = "noise",
-        solver_type: str | None = None,
-        parameterization: str = "data",
-        order: int | None = None,
-        lambda_min: float | None = None,
-        time_schedule: str | Sequence[float] | None = None,
-        timestep_offset: float = 0.0,
-        rho: float = 7.0,
-        thresholding: bool = False,
-        threshold_ratio: float = 0.995,
-        threshold_max: float = 1.5,
-        denoise_last: bool = False,
-        predictor: int | None = None,
-        corrector: int | None = None,
-        gate: float | None = None,
-        tau: float | None = None,
-        clamp: bool | Sequence[float] | None = None,
-        last_order: int | None = None,
-        mode: str = "sample",
-        compat: str | None = None,
+        **solver: Any,
     ) -> None:
+        for name in solver:
+            check_choice("option", name, _SOLVER_OPTIONS)
         self.set_timesteps()
 
     @property
@@ -121,21 +122,17 @@ class MRSamplerScheduler(SchedulerMixin, ConfigMixin):  # type: ignore[misc]
         )
 
     def solver_for(self, nfe: int) -> Solver:
-        """The solver of the configuration with a number of evaluations; JSON knows lists only, where it has tuples."""
-        options = {name: self.config[name] for name in _SOLVER_OPTIONS}
-        given: dict[str, Any] = {
-            name: tuple(value) if isinstance(value, list) else value for name, value in options.items()
-        }
-        if self.config.algorithm is not None:
-            return Solver(self.config.algorithm, nfe, **given)
-        plain = {field.name: field.default for field in fields(Solver)}
-        changed = {name: value for name, value in given.items() if value != plain[name]}
-        return Solver(**{**defaults.SOLVER, **changed, "num_sample_steps": nfe})
+        """The solver of the configuration with a number of evaluations."""
+        given = {name: self.config[name] for name in _SOLVER_OPTIONS}
+        if given["algorithm"] is None:
+            changed = {name: value for name, value in given.items() if value != OPTIONS[name].default}
+            given = {**defaults.SOLVER, **changed, "algorithm": defaults.SOLVER["algorithm"]}
+        return Solver(num_sample_steps=nfe, **given)
 
     # ---- diffusers' interface
 
     def set_timesteps(self, num_inference_steps: int | None = None, device: str | torch.device | None = None) -> None:
-        """Plan `num_inference_steps` network evaluations; by default as many as the configuration has times, else 8.
+        """Plan `num_inference_steps` network evaluations; by default as many as the configured times take, else 8.
 
         `timesteps` are in float64, so that the network sees the times that `sample(...)` gives it.
         """
@@ -156,12 +153,12 @@ class MRSamplerScheduler(SchedulerMixin, ConfigMixin):  # type: ignore[misc]
 
     @property
     def step_index(self) -> int | None:
-        """Which evaluation is next; None before the first."""
+        """Index of the next evaluation; None before the first."""
         return self._step_index
 
     @property
     def begin_index(self) -> int | None:
-        """Where the first step is, if it was set."""
+        """Index of the first step, if it was set."""
         return self._begin_index
 
     def set_begin_index(self, begin_index: int = 0) -> None:
@@ -169,7 +166,7 @@ class MRSamplerScheduler(SchedulerMixin, ConfigMixin):  # type: ignore[misc]
         self._begin_index = begin_index
 
     def scale_model_input(self, sample: Tensor, timestep: float | Tensor | None = None) -> Tensor:
-        """The state as the network takes it: as it is."""
+        """The state as the network takes it: unchanged."""
         return sample
 
     def start(self, mu: Tensor, generator: Generators | None = None) -> Tensor:
@@ -186,12 +183,12 @@ class MRSamplerScheduler(SchedulerMixin, ConfigMixin):  # type: ignore[misc]
         generator: Generators | None = None,
         return_dict: bool = True,
     ) -> MRSamplerOutput | tuple[Tensor, ...]:
-        """One step from the state `sample`, given what the network predicts there.
+        """One step from the state `sample`, given the network's prediction there.
 
         mu          the degraded images
         generator   one for the batch, or one per image; torch's global one by default
 
-        The next state is in float32 or better, also where the network is in half precision.
+        The next state is in float32 or better, even if the network is in half precision.
         """
         if self._step_index is None:
             self._step_index = self._first_index(timestep)
@@ -219,7 +216,7 @@ class MRSamplerScheduler(SchedulerMixin, ConfigMixin):  # type: ignore[misc]
         return MRSamplerOutput(prev_sample=self._state.x, pred_original_sample=clean)
 
     def add_noise(self, original_samples: Tensor, noise: Tensor, timesteps: Tensor, mu: Tensor) -> Tensor:
-        """The forward process: clean images at some times, on the way to the degraded images mu."""
+        """The forward process: noisy states of clean images at given times, on the way to the degraded images mu."""
         times = timesteps.reshape(-1).expand(len(original_samples))
         return self.sde.marginal(original_samples, mu, times, noise)
 
@@ -232,7 +229,8 @@ class MRSamplerScheduler(SchedulerMixin, ConfigMixin):  # type: ignore[misc]
         times = self.config.time_schedule
         if times is not None and not isinstance(times, str):
             return len(times) - 1
-        return 4 if times == "optimised" else defaults.NFE  # that grid is known for 2, 3 and 4 steps
+        sizes = GRIDS[times].sizes if times in GRIDS else ()
+        return min(defaults.NFE, max(sizes)) if sizes else defaults.NFE
 
     def _first_index(self, timestep: float | Tensor) -> int:
         if self._begin_index is not None:
@@ -273,7 +271,7 @@ class RestorationNetwork(ModelMixin, ConfigMixin):  # type: ignore[misc]
         loaded = super().from_pretrained(*arguments, **options)
         if not isinstance(loaded, cls):
             return loaded
-        # diffusers puts the file's tensors in place of ours and so loses their layout, which is faster; copy them.
+        # diffusers replaces our tensors by the file's, which lack their faster memory layout; copy the values instead.
         config = {name: value for name, value in loaded.config.items() if not name.startswith("_")}
         network = cls(**config).to(loaded.device, loaded.dtype)
         network.load_state_dict(loaded.state_dict())
@@ -281,7 +279,7 @@ class RestorationNetwork(ModelMixin, ConfigMixin):  # type: ignore[misc]
 
     def forward(self, x: Tensor, mu: Tensor, t: float | Tensor, **contexts: Tensor | None) -> Tensor:
         """The prediction for the states x with the degraded images mu at the time t."""
-        return predictor(self.network, **contexts)(x, mu, float(t))  # type: ignore[arg-type]
+        return predictor(self.network, **contexts)(x, mu, t)  # type: ignore[arg-type]
 
 
 class MeanRevertingPipeline(DiffusionPipeline):  # type: ignore[misc]
@@ -293,17 +291,17 @@ class MeanRevertingPipeline(DiffusionPipeline):  # type: ignore[misc]
 
     @classmethod
     def from_checkpoint(cls, path: str | Path, **scheduler_options: Any) -> MeanRevertingPipeline:
-        """The pipeline of a weight file that tells its network; options of the scheduler go before what it says."""
+        """A pipeline from a self-describing checkpoint; explicit scheduler options override its metadata."""
         loaded, metadata = load_network(path)
         choice = metadata.architecture
         network = RestorationNetwork(choice.which_model_G, dict(choice.setting), choice.variant)
         network.network.load_state_dict(loaded.state_dict())
-        told: dict[str, Any] = {"fit_target": metadata.fit_target or "noise"}
+        recorded: dict[str, Any] = {"fit_target": metadata.fit_target or "noise"}
         sde = metadata.sde or published_sde(choice)
         if sde is not None:
             names = ("max_sigma", "schedule", "eps", "convention")
-            told |= {"num_train_timesteps": sde.T} | {name: getattr(sde, name) for name in names}
-        return cls(network.eval(), MRSamplerScheduler(**(told | scheduler_options)))
+            recorded |= {"num_train_timesteps": sde.T} | {name: getattr(sde, name) for name in names}
+        return cls(network.eval(), MRSamplerScheduler(**(recorded | scheduler_options)))
 
     @torch.no_grad()
     def __call__(

@@ -24,7 +24,7 @@ from scipy.interpolate import CubicSpline, PchipInterpolator
 from scipy.optimize import brentq
 from torch import Tensor
 
-from .names import check_choice
+from .names import OptionValueError, check_choice
 
 Array = NDArray[np.float64]
 
@@ -76,18 +76,20 @@ class MeanRevertingSDE:
         check_choice("convention", self.convention, CONVENTIONS)
         check_choice("interpolation", self.interpolation, INTERPOLATIONS)
         if not self.max_sigma > 0:
-            raise ValueError(f"max_sigma must be positive, got {self.max_sigma}")
+            raise OptionValueError("max_sigma", f"max_sigma must be positive, got {self.max_sigma}")
         if self.T < 1:
-            raise ValueError(f"T must be at least 1, got {self.T}")
+            raise OptionValueError("T", f"T must be at least 1, got {self.T}")
         if not 0 < self.eps < 1:
-            raise ValueError(f"eps (alpha at t = T) must lie between 0 and 1, got {self.eps}")
+            raise OptionValueError("eps", f"eps (alpha at t = T) must lie between 0 and 1, got {self.eps}")
         if (self.schedule == "custom") != (self.thetas is not None):
-            raise ValueError("schedule 'custom' and thetas go together")
+            raise OptionValueError("schedule", "schedule 'custom' and thetas go together")
         if self.thetas is not None:
             if len(self.thetas) != self.T + 1:
-                raise ValueError(f"thetas needs T + 1 = {self.T + 1} entries (t = 0..T), got {len(self.thetas)}")
+                raise OptionValueError(
+                    "thetas", f"thetas needs T + 1 = {self.T + 1} entries (t = 0..T), got {len(self.thetas)}"
+                )
             if not all(theta > 0 and math.isfinite(theta) for theta in self.thetas):
-                raise ValueError("thetas must be positive and finite")
+                raise OptionValueError("thetas", "thetas must be positive and finite")
 
     # ---- Theta and the tables at integer times
 

@@ -18,6 +18,7 @@ from codes.data.images import as_image, from_uint8, to_uint8
 from codes.evaluation.records import read_records
 from codes.networks import architecture, build
 from codes.networks.checkpoints import Metadata, save_checkpoint
+from codes.solvers import PlannedSolver, make_plan
 
 from .evaluation import write_images, write_options, write_weights
 from .network_examples import EXAMPLES
@@ -142,8 +143,9 @@ def test_solver_is_the_files_unless_it_is_named(folder):
     own = Solver("mrsampler", 6, solver_type="ode", order=2)
     assert restorer.solver(own) == own and restorer.solver(own, 3) == replace(own, num_sample_steps=3)
     solvers = [Solver("mrsampler", nfe, order=2) for nfe in (4, 8)]
-    listed = replace(restorer, solvers=tuple((str(solver.nfe), solver) for solver in solvers))
-    assert listed.solver() == Solver("mrsampler", 8, order=2)
+    planned = [PlannedSolver(str(solver.nfe), solver, make_plan(restorer.sde, solver)) for solver in solvers]
+    listed = replace(restorer, solvers=tuple(planned))
+    assert listed.solver() == Solver("mrsampler", 8, order=2) and listed.plan() is planned[1].plan
     assert listed.solver("mrsampler", 3) == Solver("mrsampler", 3, order=2)
     with pytest.raises(ValueError, match="did you mean 'posterior'"):
         restorer.solver("postrior")
@@ -167,7 +169,7 @@ def test_option_file_needs_no_datasets_and_overrides_hold(folder):
     path = write_options(folder, "bare", datasets=None, metrics=None)
     path.write_text(re.sub(r'"(datasets|metrics)": null, ', "", path.read_text()))
     restorer = load_restorer(path, overrides=["tile=128", "sampler.num_sample_steps=3"])
-    assert restorer.tile == 128 and {solver.nfe for _, solver in restorer.solvers} == {3}
+    assert restorer.tile == 128 and {solver.nfe for _, solver, _ in restorer.solvers} == {3}
     weights = load_restorer(folder / "tiny.safetensors", overrides=["tile=64", "sde.algorithm=posterior"])
     assert weights.tile == 64 and weights.solver().algorithm == "posterior"
 
@@ -219,7 +221,9 @@ class ExactGaussian:
     alphas_cumprod = np.cumprod(1 - np.linspace(1e-4, 0.02, 1000))
 
     def vp_network(self, x, position):
-        alpha = float(np.exp(np.interp(position, np.arange(1000), 0.5 * np.log(self.alphas_cumprod))))
+        assert position.shape == (len(x),)
+        alpha = torch.from_numpy(np.exp(np.interp(position, np.arange(1000), 0.5 * np.log(self.alphas_cumprod))))
+        alpha = alpha.to(x).view(-1, 1, 1, 1)
         sigma = (1 - alpha**2) ** 0.5
         return sigma * (x - alpha * MEAN) / (alpha**2 * VARIANCE + sigma**2)
 

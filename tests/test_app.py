@@ -25,7 +25,7 @@ from codes.data.images import ImageError, decode_picture, encode_image, to_uint8
 from codes.metrics import Scorer
 from codes.names import TASKS
 from codes.restoration.loading import load_restorer
-from codes.solvers import Solver
+from codes.solvers import PlannedSolver, Solver, make_plan
 
 from .app_server import Client, photo, png, running
 
@@ -223,7 +223,9 @@ def test_uncertainty_is_bright_where_samples_differ():
 
 
 def test_comparison_has_a_cell_for_each_solver_and_number(made, restorer):
-    made = replace(made, restorer=replace(restorer, solvers=(("mrsampler", Solver("mrsampler", 8, order=2)),)))
+    solver = Solver("mrsampler", 8, order=2)
+    planned = PlannedSolver("mrsampler", solver, make_plan(restorer.sde, solver))
+    made = replace(made, restorer=replace(restorer, solvers=(planned,)))
     *running, last = made.comparing(stored(made), stored(made, seed=1), ["posterior", "mrsampler"], [2, 1], 3, "me")
     assert last.grid.count("<td><img") == 3 and 'class="best"' in last.grid
     assert "order 2 needs num_sample_steps of at least 2" in last.grid  # one that cannot leaves the others

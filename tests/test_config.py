@@ -22,9 +22,10 @@ from codes.config import (
     resolved,
     schema_markdown,
 )
-from codes.config.kinds import ForTraining, Ignored
-from codes.config.schema import Algorithm, DatasetOptions, Options, SolverOptions, TimeSchedule, Variant
-from codes.config.sweep import _WITHOUT_EFFECT
+from codes.config.kinds import ForTraining, Ignored, choices
+from codes.config.schema import DatasetOptions, Options
+from codes.config.solver_options import Algorithm, SolverOptions, Variant
+from codes.solvers import GRIDS, SOLVERS, Solver
 
 ROOT = Path(__file__).parent.parent
 PUBLISHED = Path(__file__).parent / "data" / "published"
@@ -457,13 +458,11 @@ def test_published_style_files_load_and_give_solvers(file):
     sde = build_sde(options)
     assert (sde.max_sigma, sde.T, sde.eps) == (raw["sde"]["max_sigma"], raw["sde"]["T"], raw["sde"]["eps"])
     assert sde.convention == ("daclip" if "context_dim" in raw["network_G"]["setting"] else "irsde")
-    [(_, solver)] = build_solvers(options)
+    [(_, solver, _)] = build_solvers(options, sde)
     algorithm = raw["sde"].get("algorithm") or raw["sde"]["sampling_mode"]
     steps = raw.get("sampler", {}).get("num_sample_steps") or raw["sde"].get("sample_T") or raw["sde"]["T"]
     assert (solver.algorithm, solver.num_sample_steps) == (algorithm, steps)
     if algorithm == "mrsampler":
-        from codes import Solver
-
         assert solver == Solver(algorithm, **raw["sampler"])
     assert list(options.network_G.setting) == list(raw["network_G"]["setting"])
     assert "gpu_ids: ignored, choose a device with 'device'" in options.ignored
@@ -552,26 +551,25 @@ def test_variants_come_on_top_of_the_common_options(load):
         ("b-nfe5", {**common, "order": 3}),
         ("c-nfe5", {**common, "order": 1}),
     ]
-    assert [solver.order for _, solver in build_solvers(options)] == [None, 3, 1]
+    assert [solver.order for _, solver, _ in build_solvers(options, build_sde(options))] == [None, 3, 1]
 
 
 def test_every_solver_option_is_here_with_the_same_default():
-    from codes.solvers.options import ALGORITHMS, TIME_SCHEDULES, Solver
-
     theirs = {field.name: field.default for field in fields(Solver) if field.default is not MISSING}
     ours = {key: field.default for key, field in SolverOptions.model_fields.items()}
     assert theirs | {"num_sample_steps": None} == ours
-    assert (get_args(Algorithm), get_args(TimeSchedule)) == (ALGORITHMS, TIME_SCHEDULES)
+    assert get_args(Algorithm) == tuple(SOLVERS)
+    assert set(choices(SolverOptions.model_fields["time_schedule"].annotation)) == set(GRIDS)
     assert set(Variant.model_fields) == {field.name for field in fields(Solver)}
 
 
-@pytest.mark.parametrize("algorithm", _WITHOUT_EFFECT)
+@pytest.mark.parametrize("algorithm", [name for name, row in SOLVERS.items() if row.unused])
 @pytest.mark.parametrize("compat", [None, "official"])
 def test_options_left_out_for_an_algorithm_do_nothing_there(algorithm, compat):
-    from codes import MeanRevertingSDE, Solver, make_plan
+    from codes import MeanRevertingSDE, make_plan
 
     values = {"order": 3, "solver_type": "ode", "parameterization": "noise"}
-    given = {key: values[key] for key in _WITHOUT_EFFECT[algorithm]}
+    given = {key: values[key] for key in SOLVERS[algorithm].unused}
     plain = make_plan(MeanRevertingSDE(), Solver(algorithm, 10, compat=compat))
     assert make_plan(MeanRevertingSDE(), Solver(algorithm, 10, compat=compat, **given)) == plain
 
@@ -607,7 +605,8 @@ def test_options_left_out_for_an_algorithm_do_nothing_there(algorithm, compat):
     ],
 )
 def test_what_solvers_refuse_names_the_key(load, tmp_path, text, expected):
-    assert message(build_solvers, load(BASE + text)) == f"{tmp_path}/run.yml: {expected}"
+    options = load(BASE + text)
+    assert message(build_solvers, options, build_sde(options)) == f"{tmp_path}/run.yml: {expected}"
 
 
 def test_schedule_is_the_files_else_the_checkpoints_else_daclips(load):
@@ -739,8 +738,8 @@ def test_option_files_load_and_build(file):
         "irsde": ["posterior-nfe100"],
         "refusion": ["posterior-nfe100"],
     }
-    assert [label for label, _ in build_solvers(options)] == labels[file.stem]
-    official = any(solver.compat for _, solver in build_solvers(options))
+    assert [label for label, _, _ in build_solvers(options, build_sde(options))] == labels[file.stem]
+    official = any(solver.compat for _, solver, _ in build_solvers(options, build_sde(options)))
     assert options.metrics.crop_border == (4 if official and file.stem != "test" else 0)
     assert build_sde(options).convention == ("irsde" if file.stem in ("irsde", "refusion") else "daclip")
 

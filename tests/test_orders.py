@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from codes.exact import Mixture
+from codes.names import scalar_time
 from codes.solvers import Plan, Solver, make_plan, sample
 from codes.solvers.official import published_row
 from codes.solvers.plan import Step
@@ -124,6 +125,7 @@ def gaussian_moments(nfe: int, order: int, parameterization: str) -> tuple[float
         z[2 + k] = 1
         noise.append(z)
 
+    @scalar_time
     def network(x, mu, t):
         point = SDE.point(t)
         gain = point.sigma / (point.alpha**2 * std**2 + point.sigma**2)

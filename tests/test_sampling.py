@@ -1,14 +1,16 @@
 """The loop and its contract: facts 24 to 26 of docs/numerics.md, noise, precision, errors."""
 
 import math
+import pickle
 
 import numpy as np
 import pytest
 import torch
 
+from codes.names import OptionValueError, scalar_time
 from codes.sde import MeanRevertingSDE
-from codes.solvers import SOLVERS, NonFiniteError, Solver, make_plan, sample
-from codes.solvers.grids import GRIDS
+from codes.solvers import GRIDS, SOLVERS, NonFiniteError, Solver, make_plan, sample
+from codes.solvers.options import OPTIONS
 
 from .evaluation import generators
 
@@ -17,6 +19,7 @@ IRSDE = MeanRevertingSDE(convention="irsde")
 SCHEDULES = [SDE, IRSDE, MeanRevertingSDE(10, 100, "linear"), MeanRevertingSDE(70, 1000, "cosine")]
 
 
+@scalar_time
 def network(x, mu, t):
     """Something smooth in all its arguments."""
     return torch.tanh(2 * (x - mu)) + 0.2 * math.sin(t / 30) * mu
@@ -37,6 +40,7 @@ def test_network_calls_equal_nfe(algorithm, sde):
     for nfe in range(fewest(algorithm), 21):
         calls = []
 
+        @scalar_time
         def counted(x, mu, t, calls=calls):
             calls.append(t)
             return network(x, mu, t)
@@ -46,6 +50,27 @@ def test_network_calls_equal_nfe(algorithm, sde):
         assert tuple(calls) == out.times
         assert all(type(t) is float for t in calls)
         assert torch.isfinite(out.sample).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16])
+def test_time_is_a_tensor_with_an_entry_for_each_image(dtype):
+    times = []
+
+    class Usual(torch.nn.Module):
+        """Embeds the time as most networks do."""
+
+        def __init__(self):
+            super().__init__()
+            self.embed = torch.nn.Linear(1, 3, dtype=dtype)
+
+        def forward(self, x, mu, t):
+            times.append(t)
+            return (x - mu) * self.embed(t[:, None] / 100)[..., None, None]
+
+    mu = images(dtype=dtype)
+    out = sample(Usual(), SDE, mu, Solver("mrsampler", 4), fit_target="noise", generator=torch.Generator())
+    assert {(t.shape, t.dtype, t.device) for t in times} == {((2,), dtype, mu.device)}
+    assert [t.tolist() for t in times] == [[float(torch.tensor(t, dtype=dtype))] * 2 for t in out.times]
 
 
 @pytest.mark.parametrize("sde", SCHEDULES, ids=["daclip", "irsde", "linear", "T1000"])
@@ -118,6 +143,7 @@ def test_float32_state_follows_float64():
         solver = Solver("mrsampler", nfe, solver_type="ode")
         start = mu + SDE.sigma_inf * torch.randn(mu.shape, dtype=torch.float64, generator=torch.Generator())
 
+        @scalar_time
         def bounded(x, mu, t):
             # A network whose data prediction is bounded, as a trained one's is: the noise that leads to 0.3..0.7.
             point = SDE.point(t)
@@ -174,6 +200,7 @@ def test_corrector_repeats_the_step_with_the_same_noise():
     """With a constant data prediction corrected and uncorrected runs are one and the same."""
     mu = images(dtype=torch.float64)
 
+    @scalar_time
     def constant(x, mu, t):
         return mu * 0.5
 
@@ -193,6 +220,7 @@ def test_every_fit_target_gives_the_same_images(fit_target):
     """One network in four parameterizations."""
     from codes.prediction import convert
 
+    @scalar_time
     def converted(x, mu, t):
         point = SDE.point(t)
         return convert(network(x, mu, t), x, mu, point, source="noise", target=fit_target, sigma_inf=SDE.sigma_inf)
@@ -210,6 +238,7 @@ def test_every_fit_target_gives_the_same_images(fit_target):
 def test_half_precision_network_keeps_a_float32_state():
     seen = []
 
+    @scalar_time
     def half(x, mu, t):
         seen.append((x.dtype, mu.dtype))
         return network(x.float(), mu.float(), t).to(torch.float16)
@@ -249,6 +278,7 @@ def test_steps_change_none_of_their_inputs():
 def test_nan_stops_and_names_step_time_and_image():
     calls = []
 
+    @scalar_time
     def breaks(x, mu, t):
         calls.append(t)
         y = network(x, mu, t)
@@ -349,8 +379,41 @@ def test_thresholding_works_on_the_image_range():
     ],
 )
 def test_misuse_of_options_names_value_and_choices(options, message):
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(OptionValueError, match=message) as caught:
         make_plan(SDE, Solver(**options))
+    assert caught.value.option in options or caught.value.option == "order"  # whose default is 2
+    copy = pickle.loads(pickle.dumps(caught.value))
+    assert (copy.option, str(copy)) == (caught.value.option, str(caught.value))
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "expected"),
+    [
+        ("order", "two", "be an integer, got 'two'"),
+        ("order", 2.5, "be an integer, got 2.5"),
+        ("order", True, "be an integer, got True"),
+        ("rho", None, "be a number, got None"),
+        ("rho", float("nan"), "be positive, got nan"),
+        ("timestep_offset", -1.0, "be 0 or positive, got -1.0"),
+        ("thresholding", 1, "be true or false, got 1"),
+        ("clamp", "yes", "be true or false or [low, high], got 'yes'"),
+    ],
+)
+def test_values_of_another_type_are_refused(option, value, expected):
+    with pytest.raises(OptionValueError) as caught:
+        Solver("mrsampler", **{option: value})
+    assert str(caught.value) == f"{option} must {expected}"
+
+
+def test_lists_are_taken_as_tuples():
+    solver = Solver("mrsampler", 2, time_schedule=[100, 50, 0], clamp=[-1, 1])
+    assert solver == Solver("mrsampler", 2, time_schedule=(100, 50, 0), clamp=(-1, 1))
+    assert solver.clamp_range == (-1, 1) and hash(solver)
+
+
+def test_every_option_has_a_description_for_help():
+    for name, option in OPTIONS.items():
+        assert f"{name} " in Solver.__doc__ and option.text in Solver.__doc__
 
 
 def test_misuse_of_sample():
@@ -372,6 +435,14 @@ def test_misuse_of_sample():
         sample(network, SDE, mu, solver, noise=[mu], **run)
     with pytest.raises(ValueError, match="floating-point image"):
         sample(network, SDE, (mu * 255).byte(), solver, **run)
+    for wrong, values in ((mu * 255, r"2\.\d+ to 254"), (mu * 2 - 1.6, r"-1\.\d+ to 0"), (mu / 0 * 0, "nan to nan")):
+        with pytest.raises(ValueError, match=rf"^mu must be images in \[0, 1\], got values from {values}"):
+            sample(network, SDE, wrong, solver, **run)
+    with pytest.raises(ValueError, match="^mu must be free of NaN"):
+        sample(network, SDE, mu / 0 * 0, solver, mu_range=None, **run)
+    with pytest.raises(ValueError, match="mu must be a batch of images, got an empty tensor"):
+        sample(network, SDE, mu[:0], solver, **run)
+    assert sample(network, SDE, mu * 20, solver, mu_range=None, **run).nfe == 4
     with pytest.raises(ValueError, match="the plan was made for another schedule"):
         sample(network, IRSDE, mu, make_plan(SDE, solver), **run)
 

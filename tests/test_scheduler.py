@@ -3,7 +3,7 @@
 import inspect
 import json
 import warnings
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
@@ -13,8 +13,9 @@ pytest.importorskip("diffusers", reason="the extra 'diffusers' is not installed"
 
 from codes import SOLVERS, MeanRevertingSDE, Solver, load_restorer, sample
 from codes.data.images import to_uint8
+from codes.names import scalar_time
 from codes.scheduler import MeanRevertingPipeline, MRSamplerScheduler, RestorationNetwork
-from codes.solvers.options import TIME_SCHEDULES
+from codes.solvers import GRIDS
 
 # Every algorithm, in its variants.
 CHOICES = {
@@ -37,6 +38,7 @@ CHOICES = {
 NFE = 8
 
 
+@scalar_time
 def network(x, mu, t):
     """Something that depends on everything, and on the last bit of the time."""
     return torch.tanh(2 * x - mu + 0.01 * t) * 0.7
@@ -149,7 +151,7 @@ def test_begin_index_and_end_of_the_run():
 
 
 def test_every_grid_can_be_configured():
-    for name in TIME_SCHEDULES:
+    for name in GRIDS:
         scheduler = MRSamplerScheduler(algorithm="mrsampler-pc", time_schedule=name)
         scheduler.set_timesteps(4)
         assert torch.equal(
@@ -163,6 +165,17 @@ def test_wrong_options_are_told_when_it_is_made():
         MRSamplerScheduler(algorithm="postrior")
     with pytest.raises(ValueError, match="order must be from 1 to 3, got 7"):
         MRSamplerScheduler(algorithm="mrsampler", order=7)
+    with pytest.raises(ValueError, match="unknown option 'ordr', did you mean 'order'"):
+        MRSamplerScheduler(algorithm="mrsampler", ordr=2)
+
+
+def test_signature_has_every_option_of_a_solver():
+    parameters = inspect.signature(MRSamplerScheduler).parameters
+    for field in fields(Solver):
+        if field.name not in ("algorithm", "num_sample_steps", "fit_target"):
+            assert parameters[field.name].default == field.default
+    assert parameters["algorithm"].default is None and parameters["fit_target"].default == "noise"
+    assert "num_sample_steps" not in parameters
 
 
 # ---- what diffusers' tests ask of every scheduler (its SchedulerCommonTest)

@@ -19,6 +19,7 @@ from codes.data.pairs import Item
 from codes.data.sets import Task
 from codes.evaluation.records import Record, read_records
 from codes.exact import Mixture
+from codes.names import scalar_time
 from codes.restoration.restorer import Restoration
 from codes.runtime.distributed import Process
 from codes.sde import MeanRevertingSDE
@@ -65,7 +66,7 @@ def test_labels_can_be_read_back():
 def test_the_papers_setting_is_the_papers():
     ours = make_plan(MeanRevertingSDE(), Solver(**PAPER.options()))
     assert ours == make_plan(
-        MeanRevertingSDE(), Solver("mrsampler", 10, "sde", "data", 2, time_schedule="linear-lambda")
+        MeanRevertingSDE(), Solver("mrsampler", 10, solver_type="sde", order=2, time_schedule="linear-lambda")
     )
 
 
@@ -112,6 +113,7 @@ class ExactRestorer:
     sde = SDE
 
     def batch(self, lq, plan, generators, *, callback=None):
+        @scalar_time
         def network(x, mu, t):
             rows = [image.permute(0, 2, 3, 1).reshape(-1, 3) for image in (x, mu)]
             out = MIXTURE.noise_network()(*rows, t)

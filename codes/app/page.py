@@ -5,6 +5,7 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..solvers import SOLVERS
 from . import render
 from .jobs import CHOICES, COMPARED_NFES, MAX_NFE, MAX_SAMPLES, ODE, default_choice
 from .service import CANCELLED, ComparisonView, Service, View
@@ -20,15 +21,11 @@ REFERENCE = "Clean reference"
 FULL = "This could not be started: too many restorations are waiting. Please try again later."
 QUEUED = "Waiting: another restoration is running."
 
-_SOLVER_TEXTS = {
-    "mrsampler": "MR Sampler, the paper's",
-    "mrsampler-pc": "predictor-corrector",
-    "posterior": "posterior sampling",
-    "sde": "Euler, reverse SDE",
-    "ode": "Euler, probability flow",
-    "heun": "Heun, two evaluations a step",
-    ODE: "the paper's, without noise",
-}
+
+def solver_choices() -> list[tuple[str, str]]:
+    """The solvers as (text for people, value) for the menu."""
+    titles = {name: row.title for name, row in SOLVERS.items()} | {ODE: "the paper's, without noise"}
+    return [(f"{name}: {titles[name]}", name) for name in CHOICES]
 
 
 def build_page(service: Service, about: str) -> "gr.Blocks":
@@ -117,9 +114,8 @@ def _settings(service: Service) -> tuple["gr.Dropdown", "gr.Slider", "gr.Slider"
     import gradio as gr
 
     default = default_choice(service.restorer)
-    choices = [(f"{name}: {_SOLVER_TEXTS[name]}", name) for name in CHOICES]
     with gr.Group():
-        solver = gr.Dropdown(choices, value=default.solver, label="Solver", elem_id="solver", filterable=False)
+        solver = gr.Dropdown(solver_choices(), value=default.solver, label="Solver", elem_id="solver", filterable=False)
         nfe = gr.Slider(
             1, MAX_NFE, default.nfe, step=1, label="Network evaluations (NFE)",
             info="More take longer; 4 to 16 are usual", elem_id="nfe",

@@ -9,6 +9,7 @@ from typing import Any
 
 import yaml
 
+from ..names import PREDICTIONS
 from ..networks import Architecture, architecture
 from ..networks.checkpoints import (
     Metadata,
@@ -18,7 +19,6 @@ from ..networks.checkpoints import (
     read_checkpoint,
     save_checkpoint,
 )
-from ..prediction import PREDICTIONS
 from ..sde import CONVENTIONS, SCHEDULES
 from .arguments import new_parser
 

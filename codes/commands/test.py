@@ -5,7 +5,7 @@ import logging
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..config import Options, build_solvers, load_options, resolved
+from ..config import Options, build_sde, build_solvers, load_options, resolved
 from ..runtime.paths import locate
 from .arguments import add_run_options, new_parser, run
 
@@ -47,7 +47,7 @@ def _test(arguments: argparse.Namespace) -> int:
     tasks = find_data(options)
     check_weights(options)
     if arguments.dry_run:
-        build_solvers(options)  # for its errors
+        build_solvers(options, build_sde(options))  # for its errors
         print(_described(options, [(task.name, len(task.items), len(task.problems)) for task in tasks]))
         return 0
     device = choose_device(options.device)

@@ -1,23 +1,23 @@
-"""From options to what they stand for, and their checks against a checkpoint. Only here torch is imported, late."""
+"""Builds schedule and solvers from options, and checks options against a checkpoint. Imports torch on first use."""
 
 import math
-import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from ..names import OptionValueError
 from .errors import Keys, dotted, error_at, join, line, show
 from .rules import CLIP_WIDTHS
-from .schema import Options, SolverOptions
+from .schema import Options
 
 if TYPE_CHECKING:
     from ..sde import MeanRevertingSDE
-    from ..solvers import Solver
+    from ..solvers import PlannedSolver
 
 _SDE_KEYS = ("max_sigma", "T", "schedule", "eps")
 
 
 def build_sde(options: Options, metadata: Mapping[str, Any] | None = None) -> "MeanRevertingSDE":
-    """The schedule: what the file says, else what the checkpoint's metadata say, else DA-CLIP's."""
+    """The schedule: each value from the file, else from the checkpoint's metadata, else DA-CLIP's."""
     from ..sde import MeanRevertingSDE
 
     recorded = (metadata or {}).get("sde") or {}
@@ -29,8 +29,8 @@ def build_sde(options: Options, metadata: Mapping[str, Any] | None = None) -> "M
         values["convention"] = recorded.get("convention") or _convention(options)
     try:
         return MeanRevertingSDE(**values)
-    except ValueError as error:
-        raise error_at(options.file, _key_named_in(str(error), "sde", _SDE_KEYS), str(error)) from None
+    except OptionValueError as error:
+        raise error_at(options.file, ("sde", error.option), str(error)) from None
 
 
 def _convention(options: Options) -> str:
@@ -40,46 +40,34 @@ def _convention(options: Options) -> str:
     return "daclip" if contexts or options.path.daclip or options.network_G.which_model_G is None else "irsde"
 
 
-def build_solvers(options: Options, metadata: Mapping[str, Any] | None = None) -> list[tuple[str, "Solver"]]:
-    """The solvers of `options.solvers()`, each checked against the schedule; raises OptionsError."""
-    from ..solvers import Solver, make_plan
+def build_solvers(options: Options, sde: "MeanRevertingSDE") -> list["PlannedSolver"]:
+    """The solvers of `options.solvers()` with their plans; raises OptionsError for those that cannot run."""
+    from ..solvers import PlannedSolver, Solver, make_plan
 
-    sde = build_sde(options, metadata)
-    solvers = []
+    planned = []
     problems: dict[tuple[Keys, str], list[str]] = {}
     for label, arguments in options.solvers():
         try:
             solver = Solver(**arguments)
-            if solver.compat == "official" and solver.algorithm in ("posterior", "sde") and solver.nfe > sde.T:
-                raise ValueError(f"num_sample_steps is at most T = {sde.T} with compat 'official', got {solver.nfe}")
-            make_plan(sde, solver)
+            planned.append(PlannedSolver(label, solver, make_plan(sde, solver)))
         except ValueError as error:
-            keys = _key_named_in(str(error), "sampler", (*SolverOptions.model_fields, "algorithm"))
+            option = getattr(error, "option", None)  # see OptionValueError
+            keys = ("sde", "algorithm") if option == "algorithm" else ("sampler", *([option] if option else []))
             problems.setdefault((_in_variant(options, label, keys), str(error)), []).append(label)
-        else:
-            solvers.append((label, solver))
     if problems:
         raise join(
             line(options.file, keys, f"{text} ({', '.join(labels)})") for (keys, text), labels in problems.items()
         )
-    return solvers
+    return planned
 
 
 def _in_variant(options: Options, label: str, keys: Keys) -> Keys:
-    """The place of a key within the variant that a label is of, if it is set there."""
+    """The key within the variant that a label belongs to if the variant sets it, else the common key."""
     names = [name for name in options.sampler.variants if label.startswith(f"{name}-")]
     variant = max(names, key=len, default="")
     if variant and keys[-1] in options.sampler.variants[variant].model_fields_set:
         return ("sampler", "variants", variant, keys[-1])
     return keys
-
-
-def _key_named_in(message: str, section: str, known: tuple[str, ...]) -> Keys:
-    """The option that an error is about: the first that it mentions."""
-    key = next((word for word in re.findall(r"\w+", message) if word in known), None)
-    if key == "algorithm":
-        return ("sde", "algorithm")
-    return (section,) if key is None else (section, key)
 
 
 def check_against_checkpoint(options: Options, metadata: Mapping[str, Any]) -> None:

@@ -12,7 +12,8 @@ from . import rules
 from .errors import Keys, dotted, join, show
 from .kinds import ForTraining, Ignored, choices, describe, item_type, model_of
 from .reading import MOVED, Source, override, read
-from .schema import Kind, Options, Variant
+from .schema import Kind, Options
+from .solver_options import Variant
 
 _WEIGHTS = (".safetensors", ".pth", ".pt")
 

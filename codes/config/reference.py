@@ -1,38 +1,40 @@
-"""The reference of all options, made from the schema."""
+"""The reference of all options, made from the schema and the rows of solvers and grids."""
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from ..solvers.registry import GRIDS, SOLVERS
 from .errors import show
 from .kinds import ForTraining, Ignored, Unset, describe, is_sweep, item_type, model_of
-from .schema import Options, PairingRule, Variant
+from .schema import Options, PairingRule
+from .solver_options import Variant
 
 _INTRODUCTION = """\
 # Options
 
-An option file says what to run: networks, weights, solvers, images, metrics. `test.yml` is the one to edit; the others
+An option file defines a run: networks, weights, solvers, images, metrics. `test.yml` is the one to edit; the others
 reproduce the published ones. The names are those of the published option files of MR Sampler, DA-CLIP, IR-SDE and
-Refusion, which run unchanged. What is left out takes the default below. This text is made from the schema by
+Refusion, which run unchanged. Options that are left out have the defaults below. This text is made from the schema by
 `python -m codes.config > options/README.md`.
 
-A key that does not exist or a value of the wrong kind is an error, told in one line before anything is loaded:
+An unknown key or a value of the wrong kind is reported in one line before anything is loaded:
 
 ```
 options/test.yml: sampler.ordr: unknown option, did you mean 'order'?
 ```
 
-Published keys that have no meaning here are accepted, and listed as ignored when a run starts.
+Published keys without a meaning here are accepted, and listed as ignored when a run starts.
 
 ## Several solvers in one run
 
-Where the tables below say *sweep*, a list is tried value by value, in all combinations:
+Options marked *sweep* below also take a list of values; all combinations are run:
 
 ```yaml
 sde: {algorithm: [posterior, mrsampler]}
 sampler: {num_sample_steps: [5, 10], order: [1, 2]}
 ```
 
-Named variants set the algorithm and any key of `sampler` on top of the common ones; null takes a common one away:
+Named variants set the algorithm and override any key of `sampler`; null restores a key's default:
 
 ```yaml
 sampler:
@@ -42,7 +44,7 @@ sampler:
     paper: {algorithm: mrsampler, order: 2, compat: official}
 ```
 
-Each solver has a folder named after what tells it from the others: `pc-nfe5`, `paper-nfe10`, `mrsampler-order1-nfe5`.
+Each solver writes to a folder named after what distinguishes it: `pc-nfe5`, `paper-nfe10`, `mrsampler-order1-nfe5`.
 
 Single options are set from the command line with `--set sampler.num_sample_steps=10`.
 """
@@ -66,7 +68,31 @@ def schema_markdown() -> str:
         if key == "sampler":
             own = {"algorithm": Variant.model_fields["algorithm"]}
             parts.append(_table("`sampler.variants.<name>`", "Every key of `sampler`, and:", own))
+            parts += [_algorithms(), _grids()]
     return "\n".join(parts)
+
+
+def _algorithms() -> str:
+    head = ["algorithm", "what it is", "evaluations", "grid", "options without meaning", "`compat: official`"]
+    rows = [
+        [
+            f"`{name}`",
+            row.title,
+            "T" if row.steps is None else str(row.steps),
+            f"`{row.grid}`",
+            ", ".join(f"`{option}`" for option in (*row.refused, *row.unused)) or "none",
+            "no" if row.published is None else "yes",
+        ]
+        for name, row in SOLVERS.items()
+    ]
+    text = "Values of `sde.algorithm`, with their default number of evaluations and grid."
+    return _section("Solvers", text, head, rows)
+
+
+def _grids() -> str:
+    head = ["time schedule", "where the network is evaluated", "`compat: official`"]
+    rows = [[f"`{name}`", row.title, "yes" if row.published else "no"] for name, row in GRIDS.items()]
+    return _section("Grids", "Values of `sampler.time_schedule`.", head, rows)
 
 
 def _inner(field: FieldInfo) -> type[BaseModel] | None:
@@ -81,17 +107,18 @@ def _sentence(field: FieldInfo) -> str:
 
 
 def _table(title: str, text: str, fields: dict[str, FieldInfo]) -> str:
-    lines = [f"## {title}", "", text, "", "| key | values | default | meaning |", "|---|---|---|---|"]
+    rows = []
     for key, field in fields.items():
         values = describe(field.annotation, tuple(field.metadata), quote="`").removeprefix("one of ")
-        cells = (
-            f"`{key}`",
-            values + ("; *sweep*" if is_sweep(field.annotation) else ""),
-            _default(field),
-            _meaning(field),
-        )
-        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
-    return "\n".join(lines) + "\n"
+        sweep = "; *sweep*" if is_sweep(field.annotation) else ""
+        rows.append([f"`{key}`", values + sweep, _default(field), _meaning(field)])
+    return _section(title, text, ["key", "values", "default", "meaning"], rows)
+
+
+def _section(title: str, text: str, head: list[str], rows: list[list[str]]) -> str:
+    lines = ["| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |" for cells in (head, *rows)]
+    lines.insert(1, "|---" * len(head) + "|")
+    return "\n".join([f"## {title}", "", text, "", *lines]) + "\n"
 
 
 def _default(field: FieldInfo) -> str:

@@ -8,13 +8,14 @@ takes longer than finding a typing mistake.
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from annotated_types import Ge, Gt, Le, Lt, MinLen
+from annotated_types import Ge, Gt, Lt, MinLen
 from pydantic import BeforeValidator, Field, PrivateAttr, StringConstraints, model_validator
 from pydantic_core import PydanticCustomError
 
-from ..defaults import NFE, SOLVER
+from ..defaults import SOLVER
 from ..names import TASKS
 from ..rows import DEGRADATIONS
+from ..solvers.registry import SOLVERS
 from .kinds import (
     Count,
     Expected,
@@ -27,20 +28,16 @@ from .kinds import (
     Scalar,
     Share,
     Sweep,
-    SweepOfLists,
     Unset,
 )
 from .section import Section
+from .solver_options import Algorithm, SamplerOptions, SolverOptions
 from .sweep import expand
 from .train_options import LoggerOptions, TrainOptions
 from .words import Degraded, LatentNetworkName, MetricName, NetworkName, NetworkVariant, TaskName
 
 # What a file is read for. To restore images that are given otherwise, datasets do not matter.
 Kind = Literal["test", "train", "restore"]
-Algorithm = Literal["mrsampler", "mrsampler-pc", "posterior", "sde", "ode", "heun"]
-TimeSchedule = Literal[
-    "auto", "linear-lambda", "linspace", "leading", "trailing", "karras-n", "karras-t", "sinh", "optimised"
-]
 # What the published files call the degradations that they make on the fly.
 _DISTORTIONS: dict[str, Degraded] = {
     "denoise": "noisy",
@@ -67,7 +64,7 @@ _DEFAULT_SOLVER = ", ".join(f"`{key}: {str(value).lower()}`" for key, value in S
 
 class SDEOptions(Section):
     algorithm: Annotated[Sweep[Algorithm] | None, Unset(_DEFAULT_SOLVER)] = Field(
-        None, description="the solver, see the README; `sampling_mode` is another name for it"
+        None, description="the solver, see the table below; `sampling_mode` is another name for it"
     )
     max_sigma: Annotated[PositiveNumber | None, Unset("the checkpoint's, else 50")] = Field(
         None, description="stationary noise level; 1 or more is in 8-bit units (50 means 50/255)"
@@ -90,85 +87,6 @@ class SDEOptions(Section):
         description="whether Theta(0) is theta_0 (`daclip`: DA-CLIP, MR Sampler) or 0 (`irsde`: IR-SDE, Refusion); "
         "`auto` asks the checkpoint, else the network: `daclip` if it takes contexts",
     )
-
-
-class SolverOptions(Section):
-    """What `codes.Solver` takes, except its algorithm."""
-
-    num_sample_steps: Annotated[
-        Sweep[Positive], Unset("8; `posterior`, `sde`, `ode`, `heun`: T, as published; all: `sde.sample_T` if given")
-    ] = Field(None, description="network evaluations (NFE)")
-    solver_type: Annotated[Sweep[Literal["sde", "ode"]], Unset("`sde` (`heun`: `ode`; `mrsampler-pc`: see `tau`)")] = (
-        Field(None, description="short for `tau` 1 or 0")
-    )
-    parameterization: Sweep[Literal["data", "noise"]] = Field(
-        "data", description="what the scheme extrapolates; `noise` is unstable below 18 evaluations"
-    )
-    order: Annotated[Sweep[Annotated[Integer, Ge(1), Le(3)]], Unset("2")] = Field(
-        None, description="order of the scheme; the same thing as `predictor`"
-    )
-    fit_target: Annotated[
-        Sweep[Literal["noise", "data", "velocity", "score"]], Unset("the checkpoint's, else `noise`")
-    ] = Field(None, description="what the network predicts")
-    lambda_min: Annotated[Sweep[Number], Unset("no bound")] = Field(
-        None, description="start no earlier than this log signal-to-noise ratio"
-    )
-    time_schedule: Annotated[
-        SweepOfLists[
-            TimeSchedule
-            | Annotated[tuple[Annotated[Number, Ge(0)], ...], MinLen(2), Expected("the list of N + 1 descending times")]
-        ],
-        Unset("`linear-lambda` (`mrsampler`), `auto` (`mrsampler-pc`), `linspace` (the others)"),
-    ] = Field(
-        None, description="where the network is evaluated; `auto`: `optimised` for 2 to 4 evaluations, `sinh` from 5"
-    )
-    timestep_offset: Sweep[Annotated[Number, Ge(0)]] = Field(
-        0.0, description="time of the last evaluation of `leading` (at least 1)"
-    )
-    rho: Sweep[PositiveNumber] = Field(7.0, description="exponent of the Karras grids")
-    thresholding: Sweep[bool] = Field(False, description="dynamic thresholding of the data prediction")
-    threshold_ratio: Sweep[Annotated[Number, Gt(0), Le(1)]] = Field(0.995, description="its quantile")
-    threshold_max: Sweep[Annotated[Number, Ge(1)]] = Field(1.5, description="its largest threshold")
-    denoise_last: Sweep[bool] = Field(False, description="end with a data prediction")
-    predictor: Annotated[Sweep[Annotated[Integer, Ge(1), Le(3)]], Unset("2 (`mrsampler`: order)")] = Field(
-        None, description="how many predictions a step extrapolates from"
-    )
-    corrector: Annotated[Sweep[Annotated[Integer, Ge(0), Le(3)]], Unset("2 (`mrsampler`: 0)")] = Field(
-        None, description="how many the corrector uses; 0 is no corrector"
-    )
-    gate: Annotated[Sweep[Annotated[Number, Ge(0)]], Unset("3 (`mrsampler`: off)")] = Field(
-        None, description="largest amplification of the network's error by older predictions; 0 is off"
-    )
-    tau: Annotated[Sweep[Share], Unset("0.3 below 15 evaluations, 1 from there on (`mrsampler`: 1)")] = Field(
-        None, description="stochasticity from 0 (ODE) to 1 (SDE)"
-    )
-    clamp: Annotated[
-        SweepOfLists[bool | Annotated[tuple[Number, Number], Expected("[low, high]")]],
-        Unset("true (`mrsampler`: false)"),
-    ] = Field(None, description="clip the data prediction to [0, 1], or to a given range")
-    last_order: Annotated[
-        Sweep[Annotated[Integer, Ge(0), Le(3)]], Unset("1 below 15 evaluations, 0 from there on (`mrsampler`: 0)")
-    ] = Field(None, description="order of the last step; 0 leaves it as it is")
-    mode: Sweep[Literal["sample", "mmse"]] = Field(
-        "sample", description="`mmse`: few first-order steps near the posterior mean, for the best PSNR"
-    )
-    compat: Annotated[Sweep[Literal["official"]], Unset("none")] = Field(
-        None, description="`official`: the published code exactly, mistakes included"
-    )
-
-
-class Variant(SolverOptions):
-    algorithm: Annotated[Sweep[Algorithm], Unset("`sde.algorithm`")] = Field(None, description="the solver")
-
-    @model_validator(mode="before")
-    @classmethod
-    def _drop_nulls(cls, data: Any) -> Any:
-        """Here null has a meaning: the solver's default instead of the common value."""
-        return {} if data is None else data
-
-
-class SamplerOptions(SolverOptions):
-    variants: dict[str, Variant] = Field({}, description="named solvers, each with what it sets differently")
 
 
 class DegradationOptions(Section):
@@ -493,16 +411,15 @@ class Options(Section):
         """The solvers to run: label and keyword arguments of `codes.Solver`, without those that are its defaults."""
         common = {key: value for key, value in _given(self.sampler).items() if key != "variants"}
         variants = {name: _given(variant) for name, variant in self.sampler.variants.items()}
-        defaults = {key: field.default for key, field in SolverOptions.model_fields.items()}
         if self.sde.algorithm is None and not variants:
             common = {**SOLVER, **common}
-        return expand(self.sde.algorithm or SOLVER["algorithm"], common, variants, defaults, self._steps)
+        return expand(self.sde.algorithm or SOLVER["algorithm"], common, variants, self._steps)
 
     def _steps(self, algorithm: str) -> int:
         """Evaluations where no number is given: the published files of the baselines mean T by that."""
         if self.sde.sample_T is not None and self.sde.sample_T != -1:
             return self.sde.sample_T
-        return NFE if algorithm in ("mrsampler", "mrsampler-pc") else self.sde.T or 100
+        return SOLVERS[algorithm].steps or self.sde.T or 100
 
 
 def _given(section: SolverOptions) -> dict[str, Any]:

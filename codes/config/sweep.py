@@ -5,44 +5,23 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-# How an option is named in a label. Options whose values speak for themselves are named by the value alone.
-_SHORT = {
-    "algorithm": "",
-    "solver_type": "",
-    "parameterization": "",
-    "time_schedule": "",
-    "mode": "",
-    "compat": "",
-    "fit_target": "fit-",
-    "num_sample_steps": "nfe",
-    "lambda_min": "lambda",
-    "timestep_offset": "offset",
-    "threshold_ratio": "ratio",
-    "threshold_max": "max",
-    "denoise_last": "denoise",
-    "last_order": "last",
-}
+from ..solvers.options import OPTIONS
+from ..solvers.registry import SOLVERS
 
-# Options that the published files carry for every algorithm, but which do nothing for some.
-_WITHOUT_EFFECT = {
-    "posterior": ("order", "solver_type", "parameterization"),
-    "sde": ("order", "solver_type", "parameterization"),
-    "ode": ("order", "solver_type", "parameterization"),
-    "heun": ("order", "parameterization"),
-}
+# The number of steps has no default of its own: the algorithm decides.
+_DEFAULTS = {name: option.default for name, option in OPTIONS.items() if name != "num_sample_steps"}
 
 
 def expand(
     algorithms: Any,
     common: Mapping[str, Any],
     variants: Mapping[str, Mapping[str, Any]],
-    defaults: Mapping[str, Any],
     steps: Callable[[str], int],
 ) -> list[tuple[str, dict[str, Any]]]:
-    """All combinations, without repetitions: (label, arguments of Solver that matter and differ from `defaults`).
+    """All combinations, without repetitions: (label, arguments of Solver that matter and differ from its defaults).
 
-    A variant's keys come on top of the common ones; null takes a common one away. `steps` is the number of evaluations
-    of an algorithm where none is given.
+    A variant's keys override the common ones; null removes a common one. `steps` gives the number of evaluations of an
+    algorithm where the file does not.
     """
     solvers: list[tuple[str, dict[str, Any]]] = []  # (variant's name or '', arguments)
     for name, own in variants.items() or [("", {})]:
@@ -53,11 +32,11 @@ def expand(
             chosen = {
                 key: value
                 for key, value in zip(options, values, strict=True)
-                if value is not None and value != defaults.get(key)
+                if value is not None and value != _DEFAULTS.get(key)
             }
             algorithm = chosen.pop("algorithm")
             number = chosen.pop("num_sample_steps", None) or steps(algorithm)
-            for key in _WITHOUT_EFFECT.get(algorithm, ()):
+            for key in SOLVERS[algorithm].unused:
                 chosen.pop(key, None)
             arguments = {"algorithm": algorithm, "num_sample_steps": number, **chosen}
             if arguments not in [other for _, other in solvers]:
@@ -66,8 +45,8 @@ def expand(
 
 
 def _values(key: str, value: Any) -> tuple[Any, ...]:
-    """The values to try. A tuple of numbers is one value of those options that take such."""
-    if key in ("time_schedule", "clamp") and isinstance(value, tuple):
+    """The values to try. A tuple of numbers is a single value of an option that takes such lists."""
+    if OPTIONS[key].listed and isinstance(value, tuple):
         numbers = all(isinstance(item, float) for item in value)
         return (value,) if numbers else value
     return value if isinstance(value, tuple) else (value,)
@@ -97,7 +76,8 @@ def _word(key: str, value: Any) -> str:
     >>> _word("tau", 0.3), _word("solver_type", "ode"), _word("clamp", False), _word("clamp", (0.0, 1.0))
     ('tau0.3', 'ode', 'no-clamp', 'clamp0to1')
     """
-    short = _SHORT.get(key, key)
+    label = OPTIONS[key].label
+    short = key if label is None else label
     if value is None:
         return "" if key == "compat" else f"{short or key}-default"
     if isinstance(value, bool):
@@ -108,7 +88,7 @@ def _word(key: str, value: Any) -> str:
 
 
 def _unique(solvers: list[tuple[str, dict[str, Any]]]) -> list[tuple[str, dict[str, Any]]]:
-    """Number what would otherwise share a folder, also where the file system does not tell A from a."""
+    """Number labels that would otherwise share a folder, also on file systems that ignore case."""
     taken: set[str] = set()
     result = []
     for label, arguments in solvers:

@@ -11,7 +11,7 @@ from torch import Tensor
 from ..config import Options
 from ..data.sets import Loaded, Task
 from ..restoration.restorer import Restorer
-from ..solvers import Plan, make_plan
+from ..solvers import Plan
 from .records import Key, Record
 
 THUMBNAIL = 224  # side of the images on a contact sheet
@@ -50,7 +50,7 @@ def make_job(options: Options, tasks: Sequence[Task], restorer: Restorer, folder
     return Job(
         folder=folder,
         tasks=tuple(tasks),
-        plans=tuple((label, make_plan(restorer.sde, solver)) for label, solver in restorer.solvers),
+        plans=tuple((label, plan) for label, _, plan in restorer.solvers),
         seed=options.seed,
         batch_size=batch if options.batch_size == "auto" else int(options.batch_size),
         workers=2 if options.workers == "auto" else max(1, int(options.workers)),

@@ -15,9 +15,10 @@ from torch import Tensor
 from ..data.images import to_uint8
 from ..exact import Mixture
 from ..metrics import psnr
+from ..names import scalar_time
 from ..sde import MeanRevertingSDE
 from ..solvers import SampleOutput, Solver, make_plan, sample
-from ..solvers.sample import Network
+from ..solvers.sampling import Network
 from .comparison import ComparisonRow
 from .convergence import ConvergenceRun, convergence_ratio
 from .stability import SCHEMES, Gain, Scheme
@@ -95,7 +96,7 @@ def convergence(cases: Mapping[str, Case]) -> tuple[list[ConvergenceRun]]:
     runs = []
     for nfe in CONVERGENCE_NFES:
         for parameterization, solver_type in _CONVERGENCE:
-            solver = Solver("mrsampler", nfe, solver_type, parameterization, order=2)  # type: ignore[arg-type]
+            solver = Solver("mrsampler", nfe, solver_type=solver_type, parameterization=parameterization, order=2)  # type: ignore[arg-type]
             plan = make_plan(case.sde, solver)
             lambdas = [*(step.point.lambda_ for step in plan.steps), plan.end.lambda_]
             output = case.run(solver)
@@ -137,6 +138,7 @@ def measured_gain(scheme: Scheme, steps: int) -> Gain:
     problem = Mixture(scheme.data, np.ones(1), np.zeros((1, 1)), np.full((1, 1), variance), _LONG)
     noise_prediction = scheme.parameterization == "noise"
 
+    @scalar_time
     def network(x: Tensor, mu: Tensor, t: float) -> Tensor:
         alpha, sigma = float(_LONG.alpha(t)), float(_LONG.sigma(t))
         data = problem.data(x - mu, alpha, sigma)
@@ -144,7 +146,13 @@ def measured_gain(scheme: Scheme, steps: int) -> Gain:
             data = data + sigma / alpha  # the same error in both kinds of prediction: -1 in the noise
         return (x - mu - alpha * data) / sigma if noise_prediction else data + mu
 
-    solver = Solver("mrsampler", steps, None, "noise" if noise_prediction else "data", scheme.order, tau=scheme.tau)
+    solver = Solver(
+        "mrsampler",
+        steps,
+        parameterization="noise" if noise_prediction else "data",
+        order=scheme.order,
+        tau=scheme.tau,
+    )
     plan = make_plan(_LONG, solver)
     mu = torch.zeros(1, 1, dtype=torch.float64)
     output = sample(

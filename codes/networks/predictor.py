@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..names import check_choice
+from ..names import check_choice, scalar_time
 from .protocols import Embeds, Recognises, TakesContexts
 
 PRECISIONS = ("fp32", "bf16", "fp16", "auto")
@@ -51,6 +51,7 @@ def predictor(
                 raise ValueError(f"{name}: {type(network).__name__} takes none")
         evaluate = _plain(network, dtype, device, compile)
 
+    @scalar_time
     @torch.no_grad()
     def predict(x: Tensor, mu: Tensor, t: float | Tensor) -> Tensor:
         prediction = evaluate(x, mu, _number(t))

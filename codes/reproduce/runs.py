@@ -4,7 +4,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,6 @@ from ..figures.collect import Case
 from ..figures.stored import write_items
 from ..metrics import Scorer, make_scorer
 from ..names import TASKS
-from ..restoration.loading import sde_settings
 from ..restoration.restorer import Restorer
 from ..rows import load
 from ..runtime.distributed import Process
@@ -161,8 +160,7 @@ def run_all(
         scorer, notes = scorers[names]
         if process.is_main:
             tell(f"[{number}/{len(wanted)}] {task}, {METHODS[method].title}")
-        solvers = build_solvers(options, {"sde": asdict(sde_settings(restorer.sde))})
-        chosen = replace(restorer, solvers=tuple(solvers))
+        chosen = replace(restorer, solvers=tuple(build_solvers(options, restorer.sde)))
         outcome = test_run(options, [tasks[task]], chosen, scorer, process, notes=notes).outcome
         problems |= dict.fromkeys(line for lines in outcome.problems.values() for line in lines)
         code = max(code, outcome.exit_code)

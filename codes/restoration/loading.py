@@ -80,8 +80,8 @@ def restorer_of(options: Options, device: str | torch.device = "auto") -> Restor
     if networks.daclip is None and isinstance(networks.network, UNet) and networks.network.takes_contexts:
         raise error_at(options.file, ("path", "daclip"), f"missing, {metadata.architecture} takes its contexts")
     sde = build_sde(options, described(metadata))
-    solvers = build_solvers(options, {"sde": asdict(sde_settings(sde))})
-    given = {solver.fit_target for _, solver in solvers} - {None}
+    solvers = build_solvers(options, sde)
+    given = {solver.fit_target for _, solver, _ in solvers} - {None}
     if len(given) > 1:
         raise error_at(options.file, ("sampler", "fit_target"), f"one network predicts one thing, not {given}")
     return Restorer(

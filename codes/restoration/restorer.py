@@ -5,7 +5,7 @@ from __future__ import annotations  # `help` shows the short names of types
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Literal, cast
+from typing import TYPE_CHECKING, Literal
 
 import torch
 from torch import Tensor, nn
@@ -16,9 +16,9 @@ from ..networks.memory import bytes_per_pixel
 from ..networks.predictor import predictor
 from ..runtime.device import memory_budget
 from ..sde import MeanRevertingSDE
-from ..solvers import Plan, Solver, StepInfo, make_plan, sample
-from ..solvers.options import Algorithm
-from .tiling import SMALLEST_TILE, Network, tile_within, tiled
+from ..solvers import Plan, PlannedSolver, Solver, StepInfo, make_plan, sample
+from ..solvers.sampling import Network
+from .tiling import SMALLEST_TILE, tile_within, tiled
 
 if TYPE_CHECKING:
     from ..networks.daclip import DaCLIP
@@ -69,7 +69,7 @@ class Restorer:
     """Restores images; `load_restorer` makes one from an option file or a checkpoint.
 
     network, sde, fit_target   the network, the schedule it was trained with, and what it predicts
-    solvers                    those of the option file by label; the default solver where there are none
+    solvers                    those of the option file, with labels and plans; the default solver where there are none
     daclip, latent             DA-CLIP's encoder, the network between images and latents, where the network needs them
     tile                       side of overlapping tiles in pixels, 'off' or 'auto' (tiles where memory demands them)
 
@@ -94,7 +94,7 @@ class Restorer:
     sde: MeanRevertingSDE
     fit_target: str
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
-    solvers: tuple[tuple[str, Solver], ...] = ()
+    solvers: tuple[PlannedSolver, ...] = ()
     daclip: DaCLIP | None = field(default=None, repr=False)
     latent: LatentUNet | None = field(default=None, repr=False)
     precision: str = "auto"
@@ -231,6 +231,7 @@ class Restorer:
             generator=generators,
             callback=callback,
             return_trajectory=return_trajectory,
+            mu_range=None,  # latents have none, and noise added on the fly is not clipped
         )
         images, states = output.sample, output.states
         if self.latent is not None:
@@ -259,15 +260,17 @@ class Restorer:
         if isinstance(algorithm, Solver):
             chosen = algorithm
         else:
-            fitting = [solver for _, solver in self.solvers if algorithm in (None, solver.algorithm)]
-            plain = Solver(cast(Algorithm, algorithm)) if algorithm else Solver(**defaults.SOLVER)
+            fitting = [solver for _, solver, _ in self.solvers if algorithm in (None, solver.algorithm)]
+            plain = Solver(algorithm) if algorithm else Solver(**defaults.SOLVER)
             usual = defaults.SOLVER["algorithm"]
             chosen = min(fitting or [plain], key=lambda solver: (solver.algorithm != usual, solver.nfe != defaults.NFE))
         return chosen if nfe is None else replace(chosen, num_sample_steps=nfe)
 
     def plan(self, algorithm: str | Solver | None = None, nfe: int | None = None) -> Plan:
         """The steps of that solver."""
-        return make_plan(self.sde, self.solver(algorithm, nfe))
+        chosen = self.solver(algorithm, nfe)
+        made = (plan for _, solver, plan in self.solvers if solver == chosen)
+        return next(made, None) or make_plan(self.sde, chosen)
 
     def describe(self, image: Image) -> dict[str, float]:
         """The degradations that DA-CLIP recognises, with their probabilities, most likely first."""

@@ -5,12 +5,11 @@ therefore has no seams, every solver works unchanged, and memory is bounded by t
 operations (attention, means over the image), so a tiled result differs from a whole one.
 """
 
-from collections.abc import Callable
-
 import torch
 from torch import Tensor
 
-Network = Callable[[Tensor, Tensor, float], Tensor]
+from ..names import scalar_time
+from ..solvers.sampling import Network
 
 SMALLEST_TILE = 128
 LARGEST_TILE = 1024
@@ -51,7 +50,7 @@ def tiled(network: Network, tile: int, overlap: int | None = None) -> Network:
     if not 0 <= shared < tile:
         raise ValueError(f"overlap must be from 0 to {tile - 1} for tiles of {tile}, got {shared}")
 
-    def evaluate(x: Tensor, mu: Tensor, t: float) -> Tensor:
+    def evaluate(x: Tensor, mu: Tensor, t: float | Tensor) -> Tensor:
         height, width = x.shape[-2:]
         rows, columns = min(tile, height), min(tile, width)
         total: Tensor | None = None
@@ -69,4 +68,4 @@ def tiled(network: Network, tile: int, overlap: int | None = None) -> Network:
         assert total is not None and weight is not None
         return total.div_(weight)
 
-    return evaluate
+    return scalar_time(evaluate) if getattr(network, "takes_scalar_time", False) else evaluate

@@ -21,7 +21,7 @@ def euler_row(sde: MeanRevertingSDE, s: Point, t: Point, tau: float) -> Row:
 
 
 def _euler(sde: MeanRevertingSDE, solver: Solver, tau: float) -> Plan:
-    points = make_grid(sde, solver, default="linspace", tau=tau)
+    points = make_grid(sde, solver, tau=tau)
     steps = tuple(Step(s, euler_row(sde, s, t, tau)) for s, t in pairwise(points))
     return Plan(sde, steps, points[-1], "noise", start_sigma(sde, points[0]))
 

@@ -4,7 +4,8 @@ A grid for N evaluations has N + 1 points, from the start (t = T, or lambda_min)
 the last. Points are exact: alpha and sigma come from one Theta. Where lambda is infinite at t = 0 (convention
 'irsde'), grids in lambda are laid out towards a finite end instead; the last step still leads to t = 0.
 
-A grid is a function `(sde, start, nfe, solver, tau) -> list of points between start and end`.
+A grid is a function `(sde, start, nfe, solver, tau) -> the first nfe points`, beginning with `start`; t = 0 follows
+them. Its row is in registry.py.
 """
 
 import math
@@ -13,33 +14,37 @@ from itertools import pairwise
 
 import numpy as np
 
-from ..names import check_choice
+from ..names import OptionValueError, check_choice
 from ..sde import Array, MeanRevertingSDE, Point
 from .options import Solver
+from .registry import GRIDS, SOLVERS, resolve
 
-Interior = Callable[[MeanRevertingSDE, Point, int, Solver, float], list[Point]]
-
-# Optimised grids for 2 to 4 evaluations (docs/numerics.md, "Grids"), for sigma_inf 50/255 and the cosine schedule,
-# whose lambda runs from -3.669 to 6.111.
+# Interior points for 2 to 4 evaluations (docs/numerics.md, "Grids"), found for sigma_inf = 50/255 and the cosine
+# schedule, whose lambda runs from -3.669 to 6.111. Other schedules use their shares of the lambda range.
 _LAMBDA_RANGE = (-3.6690643266615, 6.1114351703282)
 _OPTIMISED = {2: (0.51,), 3: (-0.29, 2.33), 4: (-0.48, 1.33, 3.25)}
 
 
-def make_grid(sde: MeanRevertingSDE, solver: Solver, *, default: str, tau: float) -> tuple[Point, ...]:
-    """The N + 1 points of the solver's time_schedule (`default` where it names none)."""
-    schedule = default if solver.time_schedule is None else solver.time_schedule
+def make_grid(sde: MeanRevertingSDE, solver: Solver, *, tau: float, default: str | None = None) -> tuple[Point, ...]:
+    """The N + 1 points of the solver's time_schedule; where it has none of `default`, else of the algorithm's own."""
+    schedule = solver.time_schedule or default or SOLVERS[solver.algorithm].grid
     nfe = solver.num_sample_steps
-    if not isinstance(schedule, str):
-        if not all(0 <= t <= sde.T for t in schedule):
-            raise ValueError(f"time_schedule has times outside [0, {sde.T}]: {schedule}")
-        points = tuple(sde.point(t) for t in schedule)
-    else:
-        if schedule == "auto":
-            schedule = "optimised" if nfe in _OPTIMISED else "sinh"
+    if isinstance(schedule, str):
         check_choice("time_schedule", schedule, GRIDS)
+        row = GRIDS[schedule]
+        if row.sizes and nfe not in row.sizes:
+            *most, last = map(str, row.sizes)
+            raise OptionValueError(
+                "time_schedule",
+                f"time_schedule {schedule!r} has grids for {', '.join(most)} and {last} steps, got {nfe}; use 'auto'",
+            )
         lambda_T = float(sde.lambda_(sde.T))
         start = sde.point_from_lambda(solver.start_lambda) if solver.start_lambda > lambda_T else sde.point(sde.T)
-        points = (*GRIDS[schedule](sde, start, nfe, solver, tau), sde.point(0.0))
+        points = (*resolve(row.layout)(sde, start, nfe, solver, tau), sde.point(0.0))
+    else:
+        if not all(0 <= t <= sde.T for t in schedule):
+            raise OptionValueError("time_schedule", f"time_schedule has times outside [0, {sde.T}]: {schedule}")
+        points = tuple(sde.point(t) for t in schedule)
     check_monotone(points, schedule if isinstance(schedule, str) else "as given")
     return points
 
@@ -48,19 +53,26 @@ def check_monotone(points: tuple[Point, ...], name: str) -> None:
     """Raise unless time falls and lambda rises from point to point."""
     for s, t in pairwise(points):
         if not (t.t < s.t and t.lambda_ > s.lambda_):
-            raise ValueError(
+            raise OptionValueError(
+                "time_schedule",
                 f"time_schedule {name!r} with {len(points) - 1} steps is not monotone: t = {s.t:g} is followed by "
-                f"t = {t.t:g}"
+                f"t = {t.t:g}",
             )
 
 
-def _linspace(sde: MeanRevertingSDE, start: Point, nfe: int, solver: Solver, tau: float) -> list[Point]:
+def auto(sde: MeanRevertingSDE, start: Point, nfe: int, solver: Solver, tau: float) -> list[Point]:
+    """The best known grid for the number of evaluations."""
+    layout = optimised if nfe in _OPTIMISED else sinh
+    return layout(sde, start, nfe, solver, tau)
+
+
+def linspace(sde: MeanRevertingSDE, start: Point, nfe: int, solver: Solver, tau: float) -> list[Point]:
     """Uniform in t. Hits the integers, where the networks were trained, when nfe divides T."""
     times = np.linspace(start.t, 0.0, nfe + 1)
     return [start, *(sde.point(t) for t in times[1:-1])]
 
 
-def _leading(sde: MeanRevertingSDE, start: Point, nfe: int, solver: Solver, tau: float) -> list[Point]:
+def leading(sde: MeanRevertingSDE, start: Point, nfe: int, solver: Solver, tau: float) -> list[Point]:
     """Whole strides counted from the end, the last evaluation at timestep_offset (at least 1).
 
     Differs from the published code, whose grid ends on t = 0 twice when the offset is 0 and counts one step more.
@@ -70,16 +82,16 @@ def _leading(sde: MeanRevertingSDE, start: Point, nfe: int, solver: Solver, tau:
     return [sde.point(last + i * stride) for i in reversed(range(nfe))]
 
 
-def _trailing(sde: MeanRevertingSDE, start: Point, nfe: int, solver: Solver, tau: float) -> list[Point]:
+def trailing(sde: MeanRevertingSDE, start: Point, nfe: int, solver: Solver, tau: float) -> list[Point]:
     """Whole strides counted from the start.
 
     Differs from the published code, whose grid stops above t = 0 and so returns a noisy image; with the missing last
     step it is the uniform grid.
     """
-    return _linspace(sde, start, nfe, solver, tau)
+    return linspace(sde, start, nfe, solver, tau)
 
 
-def _karras_t(sde: MeanRevertingSDE, start: Point, nfe: int, solver: Solver, tau: float) -> list[Point]:
+def karras_t(sde: MeanRevertingSDE, start: Point, nfe: int, solver: Solver, tau: float) -> list[Point]:
     """Uniform in t^(1/rho) from the start to t = 1, then to 0.
 
     Differs from the published code, which stops at t = 1.
@@ -98,12 +110,12 @@ def _in_lambda(
     ]
 
 
-def _linear_lambda(sde: MeanRevertingSDE, start: Point, nfe: int, solver: Solver, tau: float) -> list[Point]:
+def linear_lambda(sde: MeanRevertingSDE, start: Point, nfe: int, solver: Solver, tau: float) -> list[Point]:
     """Uniform in lambda: the paper's choice. From 20 evaluations on some are at t < 1, below the training range."""
     return _in_lambda(sde, start, nfe, lambda low, high, n: np.linspace(low, high, n + 1))
 
 
-def _karras_n(sde: MeanRevertingSDE, start: Point, nfe: int, solver: Solver, tau: float) -> list[Point]:
+def karras_n(sde: MeanRevertingSDE, start: Point, nfe: int, solver: Solver, tau: float) -> list[Point]:
     """Uniform in (sigma/alpha)^(1/rho): Karras et al. (2022), Eq. (5)."""
 
     def spread(low: float, high: float, n: int) -> Array:
@@ -113,7 +125,7 @@ def _karras_n(sde: MeanRevertingSDE, start: Point, nfe: int, solver: Solver, tau
     return _in_lambda(sde, start, nfe, spread)
 
 
-def _sinh(sde: MeanRevertingSDE, start: Point, nfe: int, solver: Solver, tau: float) -> list[Point]:
+def sinh(sde: MeanRevertingSDE, start: Point, nfe: int, solver: Solver, tau: float) -> list[Point]:
     """lambda = c + w sinh(.), dense around c, where the details of an image are decided; no evaluation below t = 1.
 
     The constants, one pair for tau < 1 and one for tau = 1, minimise a network-free surrogate error (docs/numerics.md).
@@ -135,22 +147,8 @@ def _sinh(sde: MeanRevertingSDE, start: Point, nfe: int, solver: Solver, tau: fl
     return [start, *(sde.point_from_lambda(value) for value in lambdas[1:-1]), sde.point(1.0)]
 
 
-def _optimised(sde: MeanRevertingSDE, start: Point, nfe: int, solver: Solver, tau: float) -> list[Point]:
+def optimised(sde: MeanRevertingSDE, start: Point, nfe: int, solver: Solver, tau: float) -> list[Point]:
     """The optimised grids for 2 to 4 evaluations, stretched to the lambda range of this schedule."""
-    if nfe not in _OPTIMISED:
-        raise ValueError(f"time_schedule 'optimised' has grids for 2, 3 and 4 steps, got {nfe}; use 'sinh'")
     low, high = _LAMBDA_RANGE
     shares = (np.asarray([low, *_OPTIMISED[nfe], high]) - low) / (high - low)
     return _in_lambda(sde, start, nfe, lambda first, last, n: first + (last - first) * shares)
-
-
-GRIDS: dict[str, Interior] = {
-    "linear-lambda": _linear_lambda,
-    "linspace": _linspace,
-    "leading": _leading,
-    "trailing": _trailing,
-    "karras-n": _karras_n,
-    "karras-t": _karras_t,
-    "sinh": _sinh,
-    "optimised": _optimised,
-}

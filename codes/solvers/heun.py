@@ -31,7 +31,7 @@ def heun(sde: MeanRevertingSDE, solver: Solver) -> Plan:
     t = 0: a baseline, not a recommendation.
     """
     tau = solver.tau if solver.tau is not None else solver.tau_of_solver_type or 0.0
-    points = make_grid(sde, solver, default="linspace", tau=tau)
+    points = make_grid(sde, solver, tau=tau)
     last = len(points) - 1
     steps = []
     i = 0

@@ -13,7 +13,7 @@ h = lambda_t - lambda_s, stochasticity tau (0: ODE, 1: SDE) and k = 1 + tau^2, o
     F             alpha_t                                     -(1 + tau^2) sigma_t
     K_n           k int_0^h exp(-k(h-v)) v^n dv               int_0^h exp(h-v) v^n dv
 
-Where the paper is found (arXiv:2502.07856):
+Where each part of the paper (arXiv:2502.07856) is:
 
     Eq. (7), (8)              marginal, reverse SDE            codes/sde.py
     Eq. (30)-(33)             data, noise, velocity            codes/prediction.py: conversion_weights
@@ -38,6 +38,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
+from ..names import OptionValueError
 from ..sde import MeanRevertingSDE, Point
 from .grids import make_grid
 from .options import Solver
@@ -195,8 +196,8 @@ def multistep_steps(
     return tuple(steps)
 
 
-def _build(sde: MeanRevertingSDE, solver: Solver, *, default_schedule: str, tau: float) -> Plan:
-    points = make_grid(sde, solver, default=default_schedule, tau=tau)
+def _build(sde: MeanRevertingSDE, solver: Solver, *, tau: float, grid: str | None = None) -> Plan:
+    points = make_grid(sde, solver, tau=tau, default=grid)
     steps = multistep_steps(
         points,
         parameterization=solver.parameterization,
@@ -227,14 +228,10 @@ def mrsampler(sde: MeanRevertingSDE, solver: Solver) -> Plan:
     """
     order = solver.predictor or solver.order or 2
     if solver.num_sample_steps < order:
-        raise ValueError(f"order {order} needs num_sample_steps of at least {order}, got {solver.num_sample_steps}")
+        text = f"order {order} needs num_sample_steps of at least {order}, got {solver.num_sample_steps}"
+        raise OptionValueError("order", text)
     tau = solver.tau if solver.tau is not None else solver.tau_of_solver_type
-    return _build(
-        sde,
-        replace(solver, predictor=order),
-        default_schedule="linear-lambda",
-        tau=1.0 if tau is None else tau,
-    )
+    return _build(sde, replace(solver, predictor=order), tau=1.0 if tau is None else tau)
 
 
 def _pc_defaults(solver: Solver) -> Solver:
@@ -272,4 +269,4 @@ def mrsampler_pc(sde: MeanRevertingSDE, solver: Solver) -> Plan:
             worst,
         )
     assert full.tau is not None
-    return _build(sde, full, default_schedule="karras-n" if full.mode == "mmse" else "auto", tau=full.tau)
+    return _build(sde, full, tau=full.tau, grid="karras-n" if full.mode == "mmse" else None)

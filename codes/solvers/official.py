@@ -12,24 +12,24 @@ from itertools import pairwise
 
 import numpy as np
 
-from ..names import check_choice
+from ..names import OptionValueError, check_choice
 from ..sde import Array, MeanRevertingSDE, Point
 from .mr_sampler import data_prediction_row
 from .options import Solver
 from .plan import Plan, Row, Step
+from .registry import GRIDS
 
-TIME_SCHEDULES = ("linear-lambda", "linspace", "leading", "trailing", "karras-n", "karras-t")
+TIME_SCHEDULES = tuple(name for name, grid in GRIDS.items() if grid.published)
 
 
 def published_times(sde: MeanRevertingSDE, solver: Solver) -> Array:
     """The published time grids, descending.
 
     `leading` starts far below T although the state is that of t = T, and is all zeros for nfe >= T; `trailing` and
-    `karras-t` stop above t = 0, so the result keeps noise; with a binding lambda_min `trailing` has fewer steps than
-    asked for.
+    `karras-t` stop above t = 0, so the result keeps noise; with a binding lambda_min `trailing` has too few steps.
     """
     schedule = solver.time_schedule or "linspace"
-    check_choice("time_schedule (compat: official)", schedule, TIME_SCHEDULES)
+    check_choice("time_schedule", schedule, TIME_SCHEDULES, where=" (compat: official)")
     T, N, rho = sde.T, solver.num_sample_steps, solver.rho
     index = np.arange(T + 1)
     lambdas = sde.lambda_(index)
@@ -90,7 +90,7 @@ def published_row(points: list[Point], i: int, order: int, solver: Solver) -> Ro
 
     sde = (solver.solver_type or "ode") == "sde"
     if sde and order == 3:
-        raise ValueError("compat 'official': order 3 exists for solver_type 'ode' only")
+        raise OptionValueError("order", "compat 'official': order 3 exists for solver_type 'ode' only")
     if solver.parameterization == "data":
         ratio = t.sigma / s.sigma
         if sde:
@@ -120,15 +120,18 @@ def mrsampler(sde: MeanRevertingSDE, solver: Solver) -> Plan:
     """
     order = solver.order or solver.predictor or 2
     if solver.num_sample_steps < order:
-        raise ValueError(f"order {order} needs num_sample_steps of at least {order}, got {solver.num_sample_steps}")
+        text = f"order {order} needs num_sample_steps of at least {order}, got {solver.num_sample_steps}"
+        raise OptionValueError("order", text)
     if math.isinf(float(sde.lambda_(0))):
-        raise ValueError("compat 'official': the published MRSampler does not run on convention 'irsde', drop compat")
+        text = "compat 'official': the published MRSampler does not run on convention 'irsde', drop compat"
+        raise OptionValueError("compat", text)
     points = [sde.point(t) for t in published_times(sde, solver)]
     for s, t in pairwise(points):
         if not t.t < s.t:
-            raise ValueError(
+            raise OptionValueError(
+                "time_schedule",
                 f"the published time_schedule {solver.time_schedule!r} with {solver.num_sample_steps} steps is not "
-                f"monotone: t = {s.t:g} is followed by t = {t.t:g}"
+                f"monotone: t = {s.t:g} is followed by t = {t.t:g}",
             )
     last = len(points) - 1
     steps = [
@@ -140,7 +143,14 @@ def mrsampler(sde: MeanRevertingSDE, solver: Solver) -> Plan:
     return Plan(sde, tuple(steps), points[-1], solver.parameterization, sde.sigma_inf, threshold=solver.threshold)
 
 
+def _check_steps(sde: MeanRevertingSDE, solver: Solver) -> None:
+    if solver.num_sample_steps > sde.T:
+        text = f"num_sample_steps is at most T = {sde.T} with compat 'official', got {solver.num_sample_steps}"
+        raise OptionValueError("num_sample_steps", text)
+
+
 def _strided_times(sde: MeanRevertingSDE, solver: Solver) -> list[int]:
+    _check_steps(sde, solver)
     return [int(t) for t in np.linspace(1, sde.T, solver.num_sample_steps)][::-1]
 
 
@@ -177,8 +187,7 @@ def euler_sde(sde: MeanRevertingSDE, solver: Solver) -> Plan:
 
 def euler_ode(sde: MeanRevertingSDE, solver: Solver) -> Plan:
     """Not strided at all: N evaluations start at t = N with the state of t = T."""
-    if solver.num_sample_steps > sde.T:
-        raise ValueError(f"compat 'official': num_sample_steps is at most T = {sde.T} for algorithm 'ode'")
+    _check_steps(sde, solver)
     times = range(solver.num_sample_steps, 0, -1)
     steps = tuple(Step(sde.point(t), _euler_row(sde, t, 0.0)) for t in times)
     return Plan(sde, steps, sde.point(0), "noise", sde.sigma_inf)

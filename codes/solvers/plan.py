@@ -10,10 +10,12 @@ algorithms of the paper are rows of this form; `sample` runs any of them.
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 from torch import Tensor
 
 from ..sde import MeanRevertingSDE, Point, linear_combination
+from .options import Solver, Threshold
 
 
 @dataclass(frozen=True)
@@ -59,20 +61,8 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Threshold:
-    """Dynamic thresholding of the data prediction: the `ratio` quantile of its size, at most `maximum`.
-
-    The rule is made for images in [-1, 1]. `published` applies it as the published code does, to images in [0, 1].
-    """
-
-    ratio: float
-    maximum: float
-    published: bool = False
-
-
-@dataclass(frozen=True)
 class Plan:
-    """Steps in the order they are made, with what the loop must know beside them."""
+    """Steps in the order they are made, and what the loop needs besides."""
 
     sde: MeanRevertingSDE
     steps: tuple[Step, ...]
@@ -97,6 +87,14 @@ class Plan:
         """How many predictions must be kept."""
         rows = [row for step in self.steps for row in (step.advance, step.correct) if row is not None]
         return max(len(row.c) for row in rows)
+
+
+class PlannedSolver(NamedTuple):
+    """A solver under a label, such as those of an option file, with its plan on one schedule."""
+
+    label: str
+    solver: Solver
+    plan: Plan
 
 
 def start_sigma(sde: MeanRevertingSDE, first: Point) -> float:

@@ -18,7 +18,7 @@ def posterior(sde: MeanRevertingSDE, solver: Solver) -> Plan:
 
     Differs from Eq. (19) as printed: the variance is multiplied by sigma_inf^2, without which it is not the posterior.
     """
-    points = make_grid(sde, solver, default="linspace", tau=1.0)
+    points = make_grid(sde, solver, tau=1.0)
     steps = []
     for s, t in pairwise(points):
         # 1 - alpha^2 = (sigma / sigma_inf)^2, and 1 - (alpha_s / alpha_t)^2 likewise for the stretch between.

@@ -1,58 +1,175 @@
-"""The solvers by name. To add one: a file with a function `(sde, solver) -> plan`, and a line in SOLVERS."""
+"""The solvers and time grids by name: one row holds everything the rest of the program asks of one.
+
+To add a solver: a file with a function `(sde, solver) -> plan`, and a row in SOLVERS. To add a grid: a function
+`(sde, start, nfe, solver, tau) -> points` in grids.py, and a row in GRIDS. Option files, their reference, `Solver`, the
+diffusers scheduler and the web page read these rows.
+
+Importing this module imports no torch: a row names its functions as 'module:function' below the package, which are
+imported on first use, so that option files are checked at once. A row may also hold the function itself.
+"""
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
-from ..names import unknown
-from ..sde import MeanRevertingSDE
-from . import official
-from .euler import euler_ode, euler_sde
-from .heun import heun
-from .mr_sampler import mrsampler, mrsampler_pc
-from .options import Solver
-from .plan import Plan
-from .posterior import posterior
+from ..defaults import NFE
+from ..names import OptionValueError, unknown
+from ..rows import load
 
-SOLVERS: dict[str, Callable[[MeanRevertingSDE, Solver], Plan]] = {
-    "mrsampler": mrsampler,
-    "mrsampler-pc": mrsampler_pc,
-    "posterior": posterior,
-    "sde": euler_sde,
-    "ode": euler_ode,
-    "heun": heun,
-}
+if TYPE_CHECKING:
+    from ..sde import MeanRevertingSDE, Point
+    from .options import Solver
+    from .plan import Plan
 
-OFFICIAL: dict[str, Callable[[MeanRevertingSDE, Solver], Plan]] = {
-    "mrsampler": official.mrsampler,
-    "posterior": official.posterior,
-    "sde": official.euler_sde,
-    "ode": official.euler_ode,
-    "heun": official.heun,
-}
+    Build = Callable[[MeanRevertingSDE, Solver], Plan]
+    Layout = Callable[[MeanRevertingSDE, Point, int, Solver, float], list[Point]]
 
-# Options that only some algorithms know. The published files carry order, solver_type and parameterization for all
-# of them, so those are not here.
+
+@dataclass(frozen=True, kw_only=True)
+class Algorithm:
+    """A solver.
+
+    title       for people: on the web page and in the reference of options
+    build       (sde, solver) -> plan
+    published   the same as the published code computes it (`compat: official`), where that has the algorithm
+    grid        time_schedule where none is given
+    steps       evaluations where none are given; None stands for T
+    refused     options without meaning here: setting one is an error
+    unused      options without effect here, which the published files set for every algorithm: they are dropped
+    """
+
+    title: str
+    build: "str | Build"
+    published: "str | Build | None" = None
+    grid: str = "linspace"
+    steps: int | None = NFE
+    refused: tuple[str, ...] = ()
+    unused: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Grid:
+    """A time grid.
+
+    title       for people: in the reference of options
+    layout      (sde, start, nfe, solver, tau) -> the first `nfe` points, beginning with `start`; t = 0 follows them
+    published   whether the published code has a grid of this name (`compat: official`)
+    sizes       the only numbers of evaluations that the grid exists for; () stands for any
+    """
+
+    title: str
+    layout: "str | Layout"
+    published: bool = False
+    sizes: tuple[int, ...] = ()
+
+
 _MULTISTEP = ("predictor", "corrector", "gate", "last_order", "denoise_last")
-_NOT_FOR: dict[str, tuple[str, ...]] = {
-    "mrsampler": ("mode",),
-    "mrsampler-pc": (),
-    "posterior": (*_MULTISTEP, "tau", "mode"),
-    "sde": (*_MULTISTEP, "tau", "mode", "clamp", "thresholding"),
-    "ode": (*_MULTISTEP, "tau", "mode", "clamp", "thresholding"),
-    "heun": (*_MULTISTEP, "mode", "clamp", "thresholding"),
+_NOISE_ONLY = ("clamp", "thresholding")  # act on the data prediction, which these schemes do not form
+
+SOLVERS: dict[str, Algorithm] = {
+    "mrsampler": Algorithm(
+        title="MR Sampler, the paper's",
+        build="solvers.mr_sampler:mrsampler",
+        published="solvers.official:mrsampler",
+        grid="linear-lambda",
+        refused=("mode",),
+    ),
+    "mrsampler-pc": Algorithm(
+        title="predictor-corrector",
+        build="solvers.mr_sampler:mrsampler_pc",
+        grid="auto",
+    ),
+    "posterior": Algorithm(
+        title="posterior sampling",
+        build="solvers.posterior:posterior",
+        published="solvers.official:posterior",
+        steps=None,
+        refused=(*_MULTISTEP, "tau", "mode"),
+        unused=("order", "solver_type", "parameterization"),
+    ),
+    "sde": Algorithm(
+        title="Euler, reverse SDE",
+        build="solvers.euler:euler_sde",
+        published="solvers.official:euler_sde",
+        steps=None,
+        refused=(*_MULTISTEP, "tau", "mode", *_NOISE_ONLY),
+        unused=("order", "solver_type", "parameterization"),
+    ),
+    "ode": Algorithm(
+        title="Euler, probability flow",
+        build="solvers.euler:euler_ode",
+        published="solvers.official:euler_ode",
+        steps=None,
+        refused=(*_MULTISTEP, "tau", "mode", *_NOISE_ONLY),
+        unused=("order", "solver_type", "parameterization"),
+    ),
+    "heun": Algorithm(
+        title="Heun, two evaluations a step",
+        build="solvers.heun:heun",
+        published="solvers.official:heun",
+        steps=None,
+        refused=(*_MULTISTEP, "mode", *_NOISE_ONLY),
+        unused=("order", "parameterization"),
+    ),
+}
+
+GRIDS: dict[str, Grid] = {
+    "auto": Grid(title="`optimised` for 2 to 4 evaluations, `sinh` from 5", layout="solvers.grids:auto"),
+    "linear-lambda": Grid(
+        title="uniform in lambda, the paper's choice", layout="solvers.grids:linear_lambda", published=True
+    ),
+    "linspace": Grid(title="uniform in t", layout="solvers.grids:linspace", published=True),
+    "leading": Grid(
+        title="whole strides counted from the end, the last evaluation at `timestep_offset`",
+        layout="solvers.grids:leading",
+        published=True,
+    ),
+    "trailing": Grid(title="whole strides counted from the start", layout="solvers.grids:trailing", published=True),
+    "karras-n": Grid(
+        title="uniform in (sigma / alpha)^(1 / `rho`), after Karras et al.",
+        layout="solvers.grids:karras_n",
+        published=True,
+    ),
+    "karras-t": Grid(title="uniform in t^(1 / `rho`)", layout="solvers.grids:karras_t", published=True),
+    "sinh": Grid(
+        title="dense in the middle of the lambda range, no evaluation below t = 1",
+        layout="solvers.grids:sinh",
+    ),
+    "optimised": Grid(
+        title="found by minimising the error of a model problem; for 2 to 4 evaluations",
+        layout="solvers.grids:optimised",
+        sizes=(2, 3, 4),
+    ),
 }
 
 
-def make_plan(sde: MeanRevertingSDE, solver: Solver) -> Plan:
-    """The plan of a solver on a schedule."""
-    for name in _NOT_FOR[solver.algorithm]:
-        if getattr(solver, name) not in (None, False, "sample"):
-            raise ValueError(f"option {name} has no meaning for algorithm {solver.algorithm!r}")
-    if solver.compat == "official":
-        if solver.algorithm not in OFFICIAL:
-            raise unknown("algorithm with compat 'official'", solver.algorithm, OFFICIAL)
-        for name in ("predictor", "corrector", "gate", "tau", "clamp", "last_order"):
-            if getattr(solver, name) is not None:
-                raise ValueError(f"option {name} is not part of the published code: drop it or compat 'official'")
-        return OFFICIAL[solver.algorithm](replace(sde, interpolation="official"), solver)
-    return SOLVERS[solver.algorithm](sde, solver)
+def resolve(function: Any) -> Any:
+    """The function of a row: itself, or what 'module:function' names."""
+    return load(function) if isinstance(function, str) else function
+
+
+def make_plan(sde: "MeanRevertingSDE", solver: "Solver") -> "Plan":
+    """The plan of a solver on a schedule; raises OptionValueError for options that do not go together."""
+    from .options import OPTIONS
+
+    row = SOLVERS[solver.algorithm]
+    for name in row.refused:
+        value = getattr(solver, name)
+        if value and value != OPTIONS[name].default:
+            raise OptionValueError(name, f"option {name} has no meaning for algorithm {solver.algorithm!r}")
+    if solver.compat is None:
+        return _planned(row.build, sde, solver)
+    if row.published is None:
+        names = [name for name, other in SOLVERS.items() if other.published is not None]
+        raise unknown("algorithm", solver.algorithm, names, where=" with compat 'official'")
+    for name, option in OPTIONS.items():
+        if option.ours and getattr(solver, name) != option.default:
+            raise OptionValueError(
+                name, f"option {name} is not part of the published code: drop it or compat 'official'"
+            )
+    return _planned(row.published, replace(sde, interpolation="official"), solver)
+
+
+def _planned(build: "str | Build", sde: "MeanRevertingSDE", solver: "Solver") -> "Plan":
+    plan: Plan = resolve(build)(sde, solver)
+    return plan

@@ -17,7 +17,7 @@ from ..restoration.loading import sde_settings
 from ..runtime.paths import locate
 from ..sde import MeanRevertingSDE
 from ..solvers import NonFiniteError, Plan, Solver, make_plan
-from ..solvers.sample import State, advance
+from ..solvers.sampling import State, advance
 from .objective import Network
 from .published import Loss, matching_loss
 

@@ -24,7 +24,6 @@ from ..restoration.restorer import Restorer
 from ..runtime.distributed import Process
 from ..runtime.paths import locate
 from ..sde import MeanRevertingSDE
-from ..solvers import Solver, make_plan
 from . import sets
 from .data import DataPlan
 from .distillation import Distillation, make_distillation
@@ -40,7 +39,6 @@ class Inputs:
 
     data: DataPlan
     validation: tuple[Task, ...]
-    solvers: tuple[tuple[str, Solver], ...]  # of the validation, by label
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,7 +100,8 @@ def find_inputs(options: Options, later: Collection[str] = ()) -> Inputs:
             raise error_at(options.file, ("path", key), f"{path}: no such file")
     _check_perceptual(options, data)
     _check_distillation(options)
-    return Inputs(data, find_data(options), tuple(build_solvers(options)))
+    build_solvers(options, build_sde(options))  # for its errors, before anything is loaded
+    return Inputs(data, find_data(options))
 
 
 def _check_perceptual(options: Options, data: DataPlan) -> None:
@@ -237,14 +236,12 @@ def _make_validation(
 ) -> Validation | None:
     if not inputs.validation:
         return None
-    given = {solver.fit_target for _, solver in inputs.solvers} - {None, objective.fit_target}
+    solvers = build_solvers(options, sde)
+    given = {solver.fit_target for _, solver, _ in solvers} - {None, objective.fit_target}
     if given:
         text = f"{given.pop()} contradicts train.target {options.train.target}"
         raise error_at(options.file, ("sampler", "fit_target"), text)
-    try:
-        plans = tuple((label, make_plan(sde, solver)) for label, solver in inputs.solvers)
-    except ValueError as error:  # on the schedule of path.pretrain_model_G, which is known only now
-        raise error_at(options.file, ("sampler",), str(error)) from error
+    plans = tuple((label, plan) for label, _, plan in solvers)
     scorer, notes = make_scorer(("psnr", "lpips"), 0, device)
     for note in notes:
         log.info(note)

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from codes.names import scalar_time
 from codes.sde import MeanRevertingSDE
 from codes.solvers import Solver, make_plan, sample
 from codes.solvers.official import TIME_SCHEDULES
@@ -28,6 +29,7 @@ _GAUSS_EXTRAS = ("denoise_last", "sde")
 _THRESHOLDING = {"threshold_ratio": 0.9, "threshold_max": 1.5}
 
 
+@scalar_time
 def toy(x: Tensor, mu: Tensor, t: float) -> Tensor:
     """A smooth function that predicts nothing in particular."""
     return 0.3 * torch.tanh(x - mu) + 0.1 * math.sin(t / 10) * x
@@ -36,6 +38,7 @@ def toy(x: Tensor, mu: Tensor, t: float) -> Tensor:
 def gauss(sde: MeanRevertingSDE, mean: Tensor, std: float, fit_target: str) -> Model:
     """The exact predictor for x0 ~ N(mean, std^2), with Theta interpolated linearly between integers."""
 
+    @scalar_time
     def predict(x: Tensor, mu: Tensor, t: float) -> Tensor:
         alpha = math.exp(-float(np.interp(t, np.arange(sde.T + 1), sde.Theta_table)) * sde.dt)
         sigma = sde.sigma_inf * math.sqrt(1 - alpha**2)
@@ -72,7 +75,7 @@ def _describe(key: str, manifest: dict[str, Any]) -> tuple[MeanRevertingSDE, Sol
     sde = MeanRevertingSDE(float(match["sigma"]), int(match["T"]), match["schedule"], float(match["eps"]))  # type: ignore[arg-type]
     nfe = int(re.search(r"/(?:nfe|N)(\d+)", key)[1])  # type: ignore[index]
     if group == "base":
-        return sde, Solver(_BASELINES[parts[1]], nfe, compat="official"), parts[0], "noise"  # type: ignore[arg-type]
+        return sde, Solver(_BASELINES[parts[1]], nfe, compat="official"), parts[0], "noise"
     if group == "heun":
         return sde, Solver("heun", nfe, solver_type=parts[1], compat="official"), parts[0], "noise"  # type: ignore[arg-type]
     combination = _COMBINATION.search(key)
@@ -176,7 +179,7 @@ def _irsde_run(key: str, arrays: dict[str, np.ndarray], manifest: dict[str, Any]
         _model(model_name, sde, arrays, "noise"),
         sde,
         torch.from_numpy(arrays["in/mu"]),
-        Solver(_BASELINES[method], nfe, compat="official"),  # type: ignore[arg-type]
+        Solver(_BASELINES[method], nfe, compat="official"),
         fit_target="noise",
         noise=torch.from_numpy(arrays["in/noise"]),
         x_init=torch.from_numpy(arrays["in/x_init"]),

@@ -1,21 +1,25 @@
 """The one sampling loop."""
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from ..names import check_choice
-from ..prediction import PREDICTIONS, convert
+from ..names import PREDICTIONS, check_choice
+from ..prediction import convert
 from ..sde import MeanRevertingSDE
-from .options import Solver
-from .plan import Plan, Threshold
+from .options import Solver, Threshold
+from .plan import Plan
 from .registry import make_plan
 
-# network(x, mu, t): the prediction for the states x, with the degraded images mu, at the time t.
-Network = Callable[[Tensor, Tensor, float], Tensor]
+# network(x, mu, t): the prediction for the states x, with the degraded images mu, at the time t; see `sample` for t.
+Network = Callable[[Tensor, Tensor, Any], Tensor]
 Noise = Sequence[Tensor] | Tensor
+
+MU_RANGE = (-0.5, 1.5)  # images are in [0, 1]; resizing and noise overshoot a little
 
 
 class NonFiniteError(ArithmeticError):
@@ -32,7 +36,7 @@ class NonFiniteError(ArithmeticError):
 
 @dataclass(frozen=True)
 class StepInfo:
-    """What a callback is told after each step."""
+    """What a callback receives after each step."""
 
     step: int  # from 1
     steps: int
@@ -43,13 +47,13 @@ class StepInfo:
 
 @dataclass(frozen=True)
 class SampleOutput:
-    """A restored batch and how it came about."""
+    """A restored batch and how it was computed."""
 
     sample: Tensor
     nfe: int  # network calls, counted
     times: tuple[float, ...]  # of the network calls
-    states: tuple[Tensor, ...] = ()  # on request: the start and the state after each step
-    predictions: tuple[Tensor, ...] = ()  # on request: in the plan's parameterization
+    states: tuple[Tensor, ...] = ()  # with return_trajectory: the start and the state after each step
+    predictions: tuple[Tensor, ...] = ()  # with return_trajectory: in the plan's parameterization
 
 
 @torch.no_grad()
@@ -65,21 +69,27 @@ def sample(
     x_init: Tensor | None = None,
     callback: Callable[[StepInfo], None] | None = None,
     return_trajectory: bool = False,
+    mu_range: tuple[float, float] | None = MU_RANGE,
 ) -> SampleOutput:
     """Restore the images `mu` (B, ...) by running the reverse process with any network.
 
-    network      any callable (x, mu, t) -> prediction, of the kind `fit_target`; t is a float in [0, T]
+    network      any callable (x, mu, t) -> prediction of the kind `fit_target`, such as a torch module. x and mu are
+                 (B, ...) in mu's dtype; t is the time in [0, T], the same for all images, as a tensor (B,) of mu's
+                 dtype and device. A network with an attribute `takes_scalar_time = True` gets t as one Python float,
+                 in full precision whatever mu's dtype.
+    mu           degraded images in [0, 1]
     solver       a `Solver`, or a plan made from one by `make_plan`
-    fit_target   'noise', 'data', 'velocity' or 'score'; the solver's own when it has one
+    fit_target   'noise', 'data', 'velocity' or 'score'; by default the solver's
     generator    one for the batch, or one per image: then a batch gives the same images as one by one
     noise        recorded noise instead: the k-th tensor is the k-th draw (the first is the start, if x_init is None)
-    x_init       the start state; mu + sigma_inf z otherwise
+    x_init       the start state, by default mu + sigma_inf z
     callback     called after each step
+    mu_range     least and greatest value that mu may have; None for latents and other data without a range
 
-    dtype and device are those of mu. States and conversions are in float32 or better also where mu and the network
-    are in half precision: near t = T a prediction is divided by alpha = 0.005. The sample is not clipped.
+    dtype and device are those of mu. States and conversions are in float32 or better, even if mu and the network are in
+    half precision: near t = T a prediction is divided by alpha = 0.005. The sample is not clipped.
 
-    A network that knows the clean image leads there, but for the little noise (0.002) that DA-CLIP's process has at 0:
+    A network that knows the clean image leads there, up to the noise of 0.002 that DA-CLIP's process keeps at t = 0:
 
     >>> def network(x, mu, t):
     ...     return mu + 0.25
@@ -95,8 +105,7 @@ def sample(
     if target is None:
         raise ValueError(f"fit_target is missing: say what the network predicts (choices: {', '.join(PREDICTIONS)})")
     check_choice("fit_target", target, PREDICTIONS)
-    if not mu.is_floating_point():
-        raise ValueError(f"mu must be a floating-point image in [0, 1], got dtype {mu.dtype}")
+    _check_mu(mu, mu_range)
     dtype = torch.promote_types(mu.dtype, torch.float32)
     mean = mu.to(dtype)
     draw = noise_source(mean, generator, noise)
@@ -108,8 +117,10 @@ def sample(
         x = x_init.to(dtype)
     states, predictions = [x], []
     nfe, state = 0, State(x, before=x)
+    scalar_time = getattr(network, "takes_scalar_time", False)
     for i, step in enumerate(plan.steps, start=1):
-        y = network(state.x.to(mu.dtype), mu, step.point.t)
+        t = step.point.t if scalar_time else mu.new_full((len(mu),), step.point.t)
+        y = network(state.x.to(mu.dtype), mu, t)
         nfe += 1
         _check_like("the network's prediction", y, mu)
         state = advance(plan, i - 1, state, y.to(dtype), mean, target, draw)
@@ -124,7 +135,7 @@ def sample(
 
 @dataclass(frozen=True)
 class State:
-    """Where a run is: x, and what the next steps remember."""
+    """The state x of a run, and what the next steps need of earlier ones."""
 
     x: Tensor
     history: tuple[Tensor, ...] = ()  # predictions in the plan's parameterization, the newest first
@@ -190,6 +201,18 @@ def noise_source(
     return lambda: torch.stack(
         [torch.randn(like.shape[1:], generator=g, device=g.device, dtype=like.dtype) for g in generators]
     ).to(like.device)
+
+
+def _check_mu(mu: Tensor, mu_range: tuple[float, float] | None) -> None:
+    if not mu.is_floating_point():
+        raise ValueError(f"mu must be a floating-point image in [0, 1], got dtype {mu.dtype}")
+    if not mu.numel():
+        raise ValueError(f"mu must be a batch of images, got an empty tensor of shape {tuple(mu.shape)}")
+    low, high = (float(end) for end in mu.aminmax())
+    least, greatest = mu_range or (-math.inf, math.inf)
+    if not (least <= low and high <= greatest):  # NaN fails too
+        expected, hint = ("images in [0, 1]", " (mu_range=None allows any)") if mu_range else ("free of NaN", "")
+        raise ValueError(f"mu must be {expected}, got values from {low:g} to {high:g}{hint}")
 
 
 def _check_like(name: str, tensor: Tensor, like: Tensor) -> None:

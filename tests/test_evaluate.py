@@ -385,7 +385,7 @@ def test_unwritable_results_folder(world, copy, capsys):
         ({"sde": {"max_sigma": 30}}, "sde.max_sigma: 30.0 contradicts the checkpoint, which was trained with 50"),
         ({"sampler": {"fit_target": "noise"}}, "sampler.fit_target: 'noise' contradicts the checkpoint"),
         ({"sampler": {"num_sample_steps": 1}, "sde": {"algorithm": "mrsampler"}}, "order 2 needs num_sample_steps"),
-        ({"device": "cuda"}, "no GPU; use cpu or auto"),
+        ({"device": "cuda"}, "needs a GPU, and torch finds none; use cpu or auto"),
         ({"sampler": {"ordr": 2}}, "sampler.ordr: unknown option, did you mean 'order'?"),
     ],
 )

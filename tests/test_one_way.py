@@ -2,11 +2,6 @@
 
 from collections import Counter
 
-import codes.config.build
-import codes.data.images
-import codes.networks.checkpoints
-import codes.sde
-import codes.solvers.registry
 from codes.commands.test import main as run_test
 
 from .evaluation import write_images, write_options, write_weights
@@ -29,7 +24,7 @@ def test_one_image_is_decoded_once_and_planned_once(tmp_path, monkeypatch):
             if getattr(other, "__name__", "").startswith("codes") and getattr(other, name, None) is original:
                 monkeypatch.setattr(other, name, counting)
 
-    import codes.evaluation.run  # noqa: F401  all that a run imports must be there to be patched
+    import codes.evaluation.run
 
     count(codes.solvers.registry, "make_plan")
     count(codes.networks.checkpoints, "load_network")

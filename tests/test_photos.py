@@ -4,9 +4,9 @@ import cv2
 import numpy as np
 import pytest
 
+from codes.commands.prepare_photos import main
 from codes.data.images import encode_image, read_image, to_uint8
 from codes.data.photos import SOURCES, FolderPhoto, PhotoError, add_folder, folder_photos
-from scripts.prepare_photos import main
 
 
 def photo(name: str, split: str) -> FolderPhoto:

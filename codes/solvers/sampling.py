@@ -99,7 +99,7 @@ def sample(
     (4, True)
     """
     plan = solver if isinstance(solver, Plan) else make_plan(sde, solver)
-    if replace(plan.sde, interpolation=sde.interpolation) != sde:
+    if plan.sde is not sde and replace(plan.sde, interpolation=sde.interpolation) != sde:
         raise ValueError(f"the plan was made for another schedule: {plan.sde}, not {sde}")
     target = fit_target or (solver.fit_target if isinstance(solver, Solver) else None)
     if target is None:

@@ -7,7 +7,6 @@ from statistics import median
 
 from ..config import Options, resolved
 from ..evaluation.records import read_records
-from ..figures import FIGURES
 from .bench import Stopped, open_benches, with_reference
 from .candidates import (
     METRICS,
@@ -22,6 +21,7 @@ from .candidates import (
     mean,
     tuned_options,
 )
+from .figures import FIGURES
 
 
 def tune(

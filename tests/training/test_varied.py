@@ -10,7 +10,7 @@ from torch.nn.functional import cross_entropy
 
 from codes.commands.train import main as train
 from codes.config import load_options
-from codes.data.varied import KINDS, NONE, VARIED, varied_pair
+from codes.data.varied import KINDS, NONE, generator_of, varied_pair
 from codes.names import TASKS
 from codes.training import loop, sets
 from codes.training.data import TrainingSet
@@ -33,8 +33,8 @@ def test_generators_give_images_and_depend_on_their_generator_alone(name):
     image = textured(0)
     before = image.copy()
     for seed in range(24):
-        first = VARIED[name](image, np.random.default_rng(seed))
-        second = VARIED[name](image.copy(), np.random.default_rng(seed))
+        first = generator_of(name)(image, np.random.default_rng(seed))
+        second = generator_of(name)(image.copy(), np.random.default_rng(seed))
         assert first.dtype == np.float32 and first.shape == image.shape
         assert np.isfinite(first).all() and first.min() >= 0 and first.max() <= 1
         assert np.array_equal(first, second)

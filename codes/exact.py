@@ -1,4 +1,4 @@
-"""Restoration problems whose exact solution is known: Gaussian mixtures around mu.
+"""Restoration problems with known exact solutions: Gaussian mixtures around mu.
 
 x0 = mu + y with y from a mixture. The exact noise prediction, the exact flow of the ODE and exact posterior samples
 are all computable, so a sampler's error can be measured: in the demonstration, the tests and the figures.
@@ -54,7 +54,7 @@ class Mixture:
     def noise_network(self, delta: float = 0.0, seed: int = 7) -> Callable[[Tensor, Tensor, float], Tensor]:
         """The exact noise prediction as a callable for `sample`.
 
-        `delta` is the RMS of a bounded, smooth error that is added: an imperfect network.
+        `delta` is the RMS of a bounded, smooth error added to it, to imitate an imperfect network.
         """
         rng = np.random.default_rng(seed)
         W = torch.from_numpy(rng.standard_normal((self.dim, self.dim)) / math.sqrt(self.dim) / 0.2)
@@ -98,7 +98,7 @@ class Mixture:
 
 
 def sliced_wasserstein(x: Tensor, reference: Tensor, directions: int = 64) -> float:
-    """Sliced Wasserstein-2 distance of two equally large samples."""
+    """Sliced Wasserstein-2 distance between two samples of equal size."""
     generator = torch.Generator().manual_seed(1)
     projection = torch.randn(x.shape[1], directions, generator=generator, dtype=torch.float64)
     projection /= projection.norm(dim=0)

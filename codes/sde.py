@@ -4,7 +4,7 @@
     x_t = alpha_t x0 + (1 - alpha_t) mu + sigma_t z,   z ~ N(0, I)                                     Eq. (7)
     alpha_t = exp(-Theta(t) dt),  sigma_t = sigma_inf sqrt(1 - alpha_t^2),  lambda_t = log(alpha_t / sigma_t)
 
-Time runs from 0 (clean) to T (degraded image plus noise). The published code knows theta only at the integers, as a
+Time runs from 0 (clean) to T (degraded image plus noise). The published code defines theta only at integers, by a
 table whose cumulative sum is Theta. `MeanRevertingSDE` continues Theta to real t: in closed form for the three
 published schedules, as a spline for a custom table. alpha, sigma and lambda all follow from the one Theta, so that
 alpha^2 + (sigma / sigma_inf)^2 = 1 holds at every t. `sigma` is always the marginal standard deviation (the published
@@ -50,7 +50,7 @@ class MeanRevertingSDE:
     """A schedule; immutable, hashable, computed in float64.
 
     max_sigma      sigma_inf. A value of 1 or more is in 8-bit units (50 means 50/255, and 1 means 1/255),
-                   a smaller one is taken as it is: the rule of the published option files.
+                   a smaller one is in image units [0, 1]: the rule of the published option files.
     T              number of training steps; times are 0..T
     schedule       'cosine', 'linear', 'constant', or 'custom' with `thetas`
     eps            alpha at t = T
@@ -136,7 +136,7 @@ class MeanRevertingSDE:
 
     @cached_property
     def _spline(self) -> CubicSpline | PchipInterpolator:
-        """Theta of a custom table. The knot (-1, 0) is known and makes it 4x more accurate near t = 0."""
+        """Theta of a custom table. The known knot (-1, 0) makes it 4x more accurate near t = 0."""
         knots = np.arange(-1, self.T + 1)
         values = np.concatenate([[0.0], np.cumsum(self.theta_table)])
         if len(knots) >= 4:
@@ -191,7 +191,7 @@ class MeanRevertingSDE:
 
     @property
     def lambda_end(self) -> float:
-        """The end of grids in lambda: lambda at t = 0, or where that is infinite ('irsde') what it is in 'daclip'."""
+        """Where grids in lambda end: lambda at t = 0; in 'irsde', where that is infinite, the value of 'daclip'."""
         return float(self._lambda_of(np.asarray(-self.theta_table[0] * self.dt)))
 
     def g(self, t: ArrayLike) -> Array:
@@ -233,7 +233,7 @@ class MeanRevertingSDE:
         return np.asarray(self.sigma_inf * np.exp(-0.5 * np.logaddexp(0, snr)))
 
     def t_from_lambda(self, lambda_: float) -> float:
-        """The time with this lambda; values outside the schedule give its nearest end."""
+        """The time with this lambda; values outside the schedule give the nearer end."""
         if self.interpolation == "official":
             return float(np.interp(lambda_, self._lambda_table[::-1], np.arange(self.T, -1.0, -1.0)))
         snr = 2 * (lambda_ + math.log(self.sigma_inf))
@@ -289,7 +289,7 @@ class MeanRevertingSDE:
         """
         path = []
         x, before = x0, 0.0
-        log_alpha_before = 0.0  # x0 is the clean image, also where Theta(0) > 0
+        log_alpha_before = 0.0  # x0 is the clean image, even if Theta(0) > 0
         for t, z in zip(times, noise, strict=True):
             if not (before <= t <= self.T):
                 raise ValueError(f"times must increase within [0, {self.T}], got {t} after {before}")

@@ -1,1 +1,1 @@
-"""The web page: `uploads`, `work`, `examples` and `render` compute, `gate` guards, `page` has the widgets."""
+"""The web page: `jobs` computes, `uploads` and `middleware` guard, `service` connects them to the widgets in `page`."""

@@ -1,4 +1,4 @@
-"""The bundled examples: one for each of the ten tasks, made from the demonstration images when the page starts."""
+"""Bundled examples for the web page: one per task, made from the demonstration images at start-up."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +14,7 @@ from ..runtime.paths import PROJECT
 
 @dataclass(frozen=True)
 class Example:
-    """A degraded image and the clean one it was made from."""
+    """A degraded image and its clean original."""
 
     task: str
     degraded: Path
@@ -22,7 +22,7 @@ class Example:
 
 
 def make_examples(folder: Path, source: Path = PROJECT / "options" / "demo" / "GT") -> tuple[Example, ...]:
-    """Write the examples to a folder. Their seeds are the evaluation's: test.py degrades the images in the same way."""
+    """Write the examples to a folder. The seeds are those of test.py, so the degraded images are the same."""
     images = list(find_images(source).items())
     examples = []
     for i, task in enumerate(TASKS):

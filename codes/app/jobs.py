@@ -1,4 +1,4 @@
-"""What the page computes, without widgets: one restoration or a comparison, step by step, until it is stopped."""
+"""Jobs of the web page, without widgets: one restoration or a comparison, reported step by step, cancellable."""
 
 import logging
 import math
@@ -27,7 +27,7 @@ Scores = dict[str, float | None]
 T = TypeVar("T")
 R = TypeVar("R")
 
-# What can be chosen: the names of the option files, each as the file sets it up, and the paper's other family.
+# Solvers on offer: those of the option files, with the loaded file's settings, and the paper's ODE family.
 ODE = "mrsampler (ODE)"
 CHOICES = (*SOLVERS, ODE)
 MAX_NFE = 100
@@ -39,16 +39,16 @@ MAX_THUMBNAILS = 12
 
 
 class Cancelled(Exception):
-    """The work was stopped by its user."""
+    """The user cancelled the job."""
 
 
 class WorkError(Exception):
-    """The work cannot be done; the message is for the user."""
+    """The job cannot be done; the message is shown to the user."""
 
 
 @dataclass(frozen=True)
 class Choice:
-    """How to restore; the values come from outside and are checked."""
+    """Solver settings chosen on the page. Values come from the browser and are validated."""
 
     solver: str
     nfe: int
@@ -70,29 +70,29 @@ def _whole(name: str, value: object, low: int, high: int) -> int:
     label = {"nfe": "evaluations (NFE)"}.get(name, name)
     number = value if isinstance(value, int | float) and not isinstance(value, bool) else math.nan
     if math.isinf(number) or math.isnan(number) or number != int(number):
-        raise WorkError(f"{label}: a whole number from {low} to {high} is needed, got {str(value)[:40]!r}")
+        raise WorkError(f"{label}: expected a whole number from {low} to {high}, got {str(value)[:40]!r}")
     if not low <= number <= high:
-        raise WorkError(f"{label}: from {low} to {high}, got {str(int(number))[:40]}")
+        raise WorkError(f"{label}: expected from {low} to {high}, got {str(int(number))[:40]}")
     return int(number)
 
 
 def default_choice(restorer: Restorer) -> Choice:
-    """What the option file, or else the project, takes for itself."""
+    """The option file's first solver, or the project's default."""
     solver = restorer.solver()
     return Choice(solver.algorithm, min(solver.nfe, MAX_NFE))
 
 
 def chosen_solver(restorer: Restorer, choice: Choice) -> Solver:
-    """The solver of a choice, with what the option file says about it."""
+    """The chosen solver, with the option file's settings for it."""
     if choice.solver == ODE:
         plain = restorer.solver("mrsampler", choice.nfe)
         return replace(plain, solver_type="ode", tau=None)
-    return restorer.solver(choice.solver, choice.nfe)  # Choice has checked the name
+    return restorer.solver(choice.solver, choice.nfe)  # Choice has validated the name
 
 
 @dataclass(frozen=True)
 class Step:
-    """How far the work is; `strip` are the images so far, with their captions."""
+    """Progress of a restoration; `strip` holds the images so far, with captions."""
 
     done: int
     total: int
@@ -102,7 +102,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Finished:
-    """A restored image: `scores` by the name of what is compared with the reference."""
+    """A finished restoration. `scores`: for each image compared with the reference, its metrics."""
 
     image: Image
     restoration: Restoration
@@ -123,7 +123,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Compared:
-    """A comparison, as far as it has come: cells by solver and number of evaluations; None, or why it has none."""
+    """A comparison so far. `cells` by (solver, evaluations): a restoration, or why it failed."""
 
     solvers: tuple[str, ...]
     nfes: tuple[int, ...]
@@ -139,10 +139,10 @@ class Compared:
 
 
 def stepwise(executor: Executor, work: Callable[[Callable[[T], None]], R], stop: threading.Event) -> Iterator[T | R]:
-    """Run `work(report)` in the executor; yields what it reports, then its result.
+    """Run `work(report)` in the executor; yield what it reports, then its result.
 
-    Setting `stop`, or closing this iterator, ends the work: its next report raises Cancelled there. The iterator itself
-    raises Cancelled at once, without waiting for the step that is being computed.
+    Setting `stop` or closing this iterator cancels the work: its next call of `report` raises Cancelled. The iterator
+    itself raises Cancelled at once, without waiting for the current step.
     """
     reported: queue.SimpleQueue[T] = queue.SimpleQueue()
 
@@ -171,7 +171,7 @@ def stepwise(executor: Executor, work: Callable[[Callable[[T], None]], R], stop:
 
 
 class Jobs:
-    """The running jobs by their users, so that a user can stop their own and nobody else's."""
+    """Running jobs by user, so that users can stop only their own."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -179,14 +179,14 @@ class Jobs:
         self._stopped: set[str] = set()
 
     def start(self, user: str) -> threading.Event:
-        """A new job of a user: the event that stops it."""
+        """Register a new job; returns the event that stops it."""
         stop = threading.Event()
         with self._lock:
             self._stops.setdefault(user, set()).add(stop)
         return stop
 
     def end(self, user: str, stop: threading.Event) -> None:
-        """A job has ended, in whatever way."""
+        """Unregister a job, however it ended."""
         stop.set()
         with self._lock:
             self._stops.get(user, set()).discard(stop)
@@ -194,7 +194,7 @@ class Jobs:
                 self._stops.pop(user, None)
 
     def stop(self, user: str | None = None) -> int:
-        """Stop all jobs of a user, or of everybody; returns how many there were."""
+        """Stop all jobs of a user, or of everybody; returns their number."""
         with self._lock:
             found = [stop for name, stops in self._stops.items() if user in (None, name) for stop in stops]
             self._stopped |= set() if user is None else {user}
@@ -203,14 +203,14 @@ class Jobs:
         return len(found)
 
     def was_stopped(self, user: str) -> bool:
-        """Whether the user has stopped their jobs since this was last asked."""
+        """Whether the user has stopped a job since the last call."""
         with self._lock:
             found = user in self._stopped
             self._stopped.discard(user)
         return found
 
 
-# ---- the work
+# ---- the jobs
 
 
 def restore(
@@ -221,12 +221,12 @@ def restore(
     scorer: Scorer,
     report: Callable[[Step], None],
 ) -> Finished:
-    """Restore a picture, reporting each step with thumbnails of the first sample on its way."""
+    """Restore a picture; report each step, with thumbnails of the first sample."""
     degraded = to_uint8(picture.rgb)
     strip = [("degraded", shrunk(degraded, THUMBNAIL))]
     kept = kept_steps(choice.nfe)
 
-    def tell(info: StepInfo) -> None:
+    def on_step(info: StepInfo) -> None:
         is_image = info.x.shape[1] == 3  # not a latent
         if info.step <= choice.nfe and info.step in kept and is_image:
             strip.append((f"step {info.step}", shrunk(to_uint8(info.x[0]), THUMBNAIL)))
@@ -234,9 +234,9 @@ def restore(
 
     report(Step(0, choice.nfe * choice.samples, "starting", tuple(strip)))
     start = time.perf_counter()
-    with told_plainly():
+    with readable_errors():
         solver = chosen_solver(restorer, choice)
-        restoration = restorer.sample(picture.rgb, choice.samples, seed=choice.seed, algorithm=solver, callback=tell)
+        restoration = restorer.sample(picture.rgb, choice.samples, seed=choice.seed, algorithm=solver, callback=on_step)
     seconds = time.perf_counter() - start
     image = to_uint8(restoration.sample)
     scores = {}
@@ -250,12 +250,12 @@ def restore(
 
 
 def kept_steps(nfe: int) -> set[int]:
-    """The steps that are shown: all, or as many as fit, evenly spread, with the last."""
+    """The steps shown as thumbnails: all, or as many as fit, evenly spaced and including the last."""
     return set(np.linspace(1, nfe, min(nfe, MAX_THUMBNAILS)).round().astype(int).tolist())
 
 
 def step_text(info: StepInfo, samples: int) -> str:
-    """How far a restoration is, in words."""
+    """Progress of a restoration in words."""
     each = info.steps // samples
     within = f"step {(info.step - 1) % each + 1} of {each}"
     return within if samples == 1 else f"sample {(info.step - 1) // each + 1} of {samples}, {within}"
@@ -271,7 +271,7 @@ def compare(
     scorer: Scorer,
     report: Callable[[Compared], None],
 ) -> Compared:
-    """Restore a picture with each solver at each number of evaluations, from the same noise."""
+    """Restore a picture with each solver at each number of evaluations, always from the same noise."""
     choices = check_comparison(solvers, nfes, seed)
     clean = None if reference is None else to_uint8(reference.rgb)
     rows = tuple(dict.fromkeys(choice.solver for choice in choices))
@@ -281,18 +281,18 @@ def compare(
     for choice in choices:
         done, label = state.done, f"{choice.solver} at {choice.nfe}"
 
-        def tell(info: StepInfo, state: Compared = state, done: int = done, label: str = label) -> None:
+        def on_step(info: StepInfo, state: Compared = state, done: int = done, label: str = label) -> None:
             text = f"{label}: step {info.step} of {info.steps}"
             report(replace(state, done=done + info.step, text=text))
 
         cell: Cell | str
         start = time.perf_counter()
         try:
-            with told_plainly():
+            with readable_errors():
                 solver = chosen_solver(restorer, choice)
-                found = restorer.sample(picture.rgb, 1, seed=choice.seed, algorithm=solver, callback=tell)
+                found = restorer.sample(picture.rgb, 1, seed=choice.seed, algorithm=solver, callback=on_step)
         except WorkError as error:
-            cell = str(error)  # one solver that cannot do it leaves the others
+            cell = str(error)  # if one solver fails, the others still run
         else:
             seconds = time.perf_counter() - start
             image = to_uint8(found.sample)
@@ -305,26 +305,26 @@ def compare(
 
 
 def check_comparison(solvers: Sequence[str], nfes: Sequence[int], seed: int) -> list[Choice]:
-    """The restorations of a comparison, solver by solver; raises WorkError where there are none or too many."""
+    """The restorations of a comparison, solver by solver; raises WorkError if there are none or too many."""
     if not solvers or not nfes:
         raise WorkError("choose at least one solver and one number of evaluations")
     names = [name for name in CHOICES if name in solvers]
     choices = [Choice(name, nfe, seed) for name in names or solvers for nfe in nfes]
     if len(choices) > MAX_CELLS:
-        raise WorkError(f"{len(choices)} restorations are too many at once, choose at most {MAX_CELLS}")
+        raise WorkError(f"{len(choices)} restorations are too many at once; choose at most {MAX_CELLS}")
     return choices
 
 
-class told_plainly:
-    """Failures of a restoration as a WorkError whose message helps its user."""
+class readable_errors:
+    """Turn failures of a restoration into a WorkError with a helpful message."""
 
     def __enter__(self) -> None:
         return None
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         if isinstance(error, NonFiniteError):
-            raise WorkError(f"this solver does not work here: {error}; try more evaluations") from error
+            raise WorkError(f"this solver fails with these settings: {error}; try more evaluations") from error
         if isinstance(error, torch.OutOfMemoryError | MemoryError):
-            raise WorkError("there is not enough memory for this image: try a smaller one") from error
+            raise WorkError("not enough memory for this image; try a smaller one") from error
         if isinstance(error, ValueError):
             raise WorkError(str(error)) from error

@@ -1,7 +1,7 @@
-"""What stands before Gradio: only what the page needs passes, and no address but this server's is ever fetched.
+"""ASGI middleware in front of Gradio: lets through only the routes that the page needs.
 
-Gradio has more routes than the page uses: a proxy, downloads of addresses that a request names, pages for editing and
-monitoring. They are closed here, whatever its version makes of them.
+Gradio has more routes than the page uses: a proxy, downloads of any URL that a request names, pages for editing and
+monitoring. They are all closed here, whatever the version of Gradio.
 """
 
 import json
@@ -45,7 +45,7 @@ _HEADERS = [
 
 
 class Refused(Exception):
-    """A request that does not pass: status and reason."""
+    """A refused request, with HTTP status and reason."""
 
     def __init__(self, status: int, reason: str) -> None:
         super().__init__(reason)
@@ -53,8 +53,10 @@ class Refused(Exception):
 
 
 class Gate:
-    """ASGI middleware. `folder` is the only one whose files are served; `hosts` are the names the server answers to,
-    so that no foreign page can reach it under a name of its own (None: any)."""
+    """ASGI middleware that serves files from `folder` only and answers only requests to `hosts` (None: any).
+
+    Checking the host keeps other web sites from reaching the server through a DNS name of their own.
+    """
 
     def __init__(self, app: ASGI, folder: Path, max_upload: int, hosts: tuple[str, ...] | None) -> None:
         self.app, self.folder, self.max_upload, self.hosts = app, folder.resolve(), max_upload, hosts
@@ -87,10 +89,10 @@ class Gate:
             log.warning("%s %s failed: %r", scope["method"], scope["path"], error)
             if started:
                 raise
-            await _answer(send_with_headers, Refused(500, "this request cannot be answered"))
+            await _answer(send_with_headers, Refused(500, "the server could not handle this request"))
 
     async def _checked_body(self, scope: Scope, receive: Receive) -> Receive:
-        """The body of a request, if it is acceptable. An upload is counted as it comes, all else is read first."""
+        """The body of a request, within its limits. Uploads are counted as they arrive; JSON is read and checked first."""
         uploads = scope["path"].rstrip("/") == f"{_API}/upload"
         most = self.max_upload + _MARGIN if uploads else _MAX_JSON
         length = _header(scope, b"content-length")
@@ -116,14 +118,14 @@ def check_route(method: str, path: str, folder: Path) -> None:
         if _GET.fullmatch(path) and ".." not in path:
             return
         if path.startswith(_FILE):
-            for name in (path, unquote(path)):  # as it is, and as a second decoding would read it
+            for name in (path, unquote(path)):  # as sent, and as a second decoding would read it
                 check_file(name.removeprefix(_FILE), folder)
             return
     raise Refused(404, "not found")
 
 
 def check_file(path: str, folder: Path) -> None:
-    """Raise Refused unless the path is that of a file within the folder; nothing is told about other files."""
+    """Raise Refused unless the path lies within the folder; reveals nothing about other files."""
     if "\0" in path or len(path) > 4096:
         raise Refused(403, "not allowed")
     try:
@@ -135,22 +137,22 @@ def check_file(path: str, folder: Path) -> None:
 
 
 def check_host(host: str, allowed: tuple[str, ...] | None) -> None:
-    """Raise Refused unless the request was made to one of the server's own names."""
+    """Raise Refused unless the request names one of the server's own hosts."""
     name = re.sub(r":\d+$", "", host).strip("[]").lower()
     if allowed is not None and name not in allowed:
         raise Refused(421, f"this server does not answer to the name {name[:80]!r}")
 
 
 def check_origin(origin: str, host: str) -> None:
-    """Raise Refused if the page of another server makes the request."""
+    """Raise Refused if the request comes from a page of another server."""
     if origin and origin.partition("://")[2].lower() != host.lower():
-        raise Refused(403, "requests of other pages are not answered")
+        raise Refused(403, "requests from other sites are refused")
 
 
 def check_json(body: bytes, folder: Path) -> None:
     """Raise Refused unless the body is JSON whose files are all within the folder.
 
-    Gradio would fetch a file that is named by an address of another server.
+    Gradio would download a file whose path is a URL.
     """
     try:
         content = json.loads(body or b"{}")
@@ -164,7 +166,7 @@ def check_json(body: bytes, folder: Path) -> None:
                 try:
                     check_file(str(value["path"]), folder)
                 except Refused as error:
-                    raise Refused(400, "this is not a file that was uploaded here") from error
+                    raise Refused(400, "this is not a file that was uploaded to this page") from error
             waiting += value.values()
         elif isinstance(value, list):
             waiting += value
@@ -186,7 +188,7 @@ async def _read(receive: Receive, most: int) -> bytes:
 
 
 def _limited(receive: Receive, most: int) -> Receive:
-    """The body as it comes, cut off beyond `most` bytes: what is then incomplete is refused by its reader."""
+    """The body as it arrives, cut off after `most` bytes; the form parser then rejects it as incomplete."""
     seen = 0
 
     async def limited() -> Message:

@@ -1,4 +1,4 @@
-"""The widgets of the page and their wiring; what happens is in `service`."""
+"""The widgets of the web page and their wiring; `service` does the work."""
 
 from collections.abc import Iterator
 from html import escape
@@ -14,22 +14,22 @@ if TYPE_CHECKING:
     import gradio as gr
 
 STYLE = Path(__file__).parent / "page.css"
-COMPUTE: dict[str, Any] = {"concurrency_limit": 1, "concurrency_id": "compute"}  # one at a time, whoever asks
-# Values come as they were sent: they are checked here, not by the widgets, and images are decoded by our own code.
+COMPUTE: dict[str, Any] = {"concurrency_limit": 1, "concurrency_id": "compute"}  # one job at a time over all users
+# Event handlers get the browser's raw values: `service` validates them, and our own code decodes images.
 RAW: dict[str, Any] = {"preprocess": False, "api_visibility": "private", "show_progress": "hidden"}
 REFERENCE = "Clean reference"
-FULL = "This could not be started: too many restorations are waiting. Please try again later."
+FULL = "The queue is full: too many restorations are waiting. Please try again later."
 QUEUED = "Waiting: another restoration is running."
 
 
 def solver_choices() -> list[tuple[str, str]]:
-    """The solvers as (text for people, value) for the menu."""
+    """The solvers as (label, value) for the menu."""
     titles = {name: row.title for name, row in SOLVERS.items()} | {ODE: "the paper's, without noise"}
     return [(f"{name}: {titles[name]}", name) for name in CHOICES]
 
 
 def build_page(service: Service, about: str) -> "gr.Blocks":
-    """The page; `about` is a line on the model and the device."""
+    """Build the page; `about` is a line on the model and the device."""
     import gradio as gr
 
     page: gr.Blocks
@@ -54,14 +54,14 @@ def build_page(service: Service, about: str) -> "gr.Blocks":
             for button in ("run", "compare"):
                 user = f"{request.session_hash}/{button}"
                 service.jobs.stop(user)
-                service.jobs.was_stopped(user)  # nobody will ask
+                service.jobs.was_stopped(user)  # forget it: the page is gone
 
         page.unload(leave)
     return page
 
 
 def _inputs(service: Service) -> tuple["gr.Image", "gr.Image"]:
-    """Image, reference and examples; what is uploaded is checked at once."""
+    """Image, reference and examples; uploads are checked at once."""
     import gradio as gr
 
     shared: dict[str, Any] = {"type": "filepath", "sources": ["upload", "clipboard"], "buttons": ["fullscreen"]}
@@ -83,12 +83,12 @@ def _inputs(service: Service) -> tuple["gr.Image", "gr.Image"]:
         reference = gr.Image(label="Clean reference", elem_id="reference", height=220, show_label=False, **shared)
 
     def check_image(value: Any) -> tuple[Any, ...]:
-        path, told = service.uploaded(value)
-        return _shown(path), None, told, gr.Accordion(label=f"{REFERENCE} (optional)")
+        path, text = service.uploaded(value)
+        return _shown(path), None, text, gr.Accordion(label=f"{REFERENCE} (optional)")
 
     def check_reference(value: Any) -> tuple[Any, ...]:
-        path, told = service.uploaded(value, "reference")
-        return _shown(path), told
+        path, text = service.uploaded(value, "reference")
+        return _shown(path), text
 
     def pick(chosen: gr.SelectData) -> tuple[Any, ...]:
         if not isinstance(chosen.index, int) or not 0 <= chosen.index < len(service.examples):
@@ -118,11 +118,11 @@ def _settings(service: Service) -> tuple["gr.Dropdown", "gr.Slider", "gr.Slider"
         solver = gr.Dropdown(solver_choices(), value=default.solver, label="Solver", elem_id="solver", filterable=False)
         nfe = gr.Slider(
             1, MAX_NFE, default.nfe, step=1, label="Network evaluations (NFE)",
-            info="More take longer; 4 to 16 are usual", elem_id="nfe",
+            info="More take longer; 4 to 16 are typical", elem_id="nfe",
         )  # fmt: skip
         samples = gr.Slider(
             1, MAX_SAMPLES, 1, step=1, label="Samples",
-            info="From 2 on: a mean, and a map of what the model is unsure of", elem_id="samples",
+            info="With 2 or more: their mean, and a map of where the model is unsure", elem_id="samples",
         )  # fmt: skip
         seed = gr.Number(0, label="Seed", precision=0, minimum=0, maximum=2**31 - 1, elem_id="seed")
     return solver, nfe, samples, seed
@@ -224,7 +224,7 @@ def _running(running: bool, run: "gr.Button", cancel: "gr.Button") -> dict[Any, 
 
 
 def _user(request: "gr.Request", button: "gr.Button") -> str:
-    """Whose job it is: the browser's page, and which of its buttons."""
+    """Key of a job: the browser's session and the button."""
     return f"{request.session_hash}/{button.elem_id}"
 
 
@@ -237,21 +237,21 @@ def _wire(
     inputs: list[Any],
     outputs: list[Any],
 ) -> None:
-    """The run button starts the work through the queue; the cancel button ends it, also while it waits there."""
+    """The run button queues the work; the cancel button stops it, running or still waiting."""
     import gradio as gr
 
     def wait(request: gr.Request) -> dict[Any, Any]:
-        service.jobs.was_stopped(_user(request, run))  # that was before
+        service.jobs.was_stopped(_user(request, run))  # forget an earlier cancellation
         return _running(True, run, cancel) | {status: render.progress(0, 1, QUEUED)}
 
     def stop(request: gr.Request) -> dict[Any, Any]:
         service.jobs.stop(_user(request, run))
         return _running(False, run, cancel) | {status: render.message(CANCELLED, "info")}
 
-    def fail(request: gr.Request) -> dict[Any, Any]:  # Gradio calls a cancelled job a failure too
+    def fail(request: gr.Request) -> dict[Any, Any]:  # Gradio also reports a cancelled job as a failure
         cancelled = service.jobs.was_stopped(_user(request, run))
-        told = render.message(CANCELLED, "info") if cancelled else render.message(FULL)
-        return _running(False, run, cancel) | {status: told}
+        text = render.message(CANCELLED, "info") if cancelled else render.message(FULL)
+        return _running(False, run, cancel) | {status: text}
 
     waiting = run.click(wait, None, [run, cancel, status], queue=False, **RAW)
     working = waiting.then(work, inputs, outputs, **RAW, **COMPUTE)

@@ -1,4 +1,4 @@
-"""Fragments of the page as HTML, and images of numbers. All text from outside is escaped."""
+"""HTML fragments and pictures for the web page. All text from outside is escaped."""
 
 import base64
 from collections.abc import Sequence
@@ -19,18 +19,18 @@ _CELL = 320
 
 
 def data_uri(image: Image, side: int) -> str:
-    """An image within the page itself, at most `side` pixels a side."""
+    """An image as a data URI, at most `side` pixels a side."""
     return "data:image/jpeg;base64," + base64.b64encode(encode_image(shrunk(image, side), ".jpg")).decode()
 
 
 def message(text: str, kind: str = "error") -> str:
-    """A line for the user; nothing for an empty text."""
+    """A message to the user; empty if the text is."""
     role = "alert" if kind == "error" else "status"
     return f'<div class="note {kind}" role="{role}">{escape(text)}</div>' if text else ""
 
 
 def progress(done: int, total: int, text: str) -> str:
-    """A bar with its text."""
+    """A progress bar with a text."""
     share = 100 * done / max(total, 1)
     return (
         f'<div class="bar" role="progressbar" aria-valuenow="{share:.0f}" aria-valuemin="0" aria-valuemax="100">'
@@ -39,14 +39,14 @@ def progress(done: int, total: int, text: str) -> str:
 
 
 def strip(images: Sequence[tuple[str, Image]], waiting: int = 0) -> str:
-    """Images side by side, from the degraded one to the restored one; `waiting` are still to come."""
+    """Images in a row, from degraded to restored, followed by `waiting` empty places."""
     figures = [
         f'<figure><img src="{data_uri(image, 128)}" alt="{escape(caption)}"><figcaption>{escape(caption)}</figcaption>'
         "</figure>"
         for caption, image in images
     ]
     figures += ['<figure class="waiting"><div></div><figcaption>&nbsp;</figcaption></figure>'] * waiting
-    return f'<div class="strip" tabindex="0" aria-label="The way of the image">{"".join(figures)}</div>'
+    return f'<div class="strip" tabindex="0" aria-label="Restoration steps">{"".join(figures)}</div>'
 
 
 def step_strip(step: Step, expected: int) -> str:
@@ -55,7 +55,7 @@ def step_strip(step: Step, expected: int) -> str:
 
 
 def facts(finished: Finished, solver: str) -> str:
-    """What a restoration took, in a line."""
+    """Settings and time of a restoration in one line."""
     restoration = finished.restoration
     samples = len(restoration.samples)
     evaluations = f"{restoration.nfe} evaluation{'s' if restoration.nfe > 1 else ''}"
@@ -67,7 +67,7 @@ def facts(finished: Finished, solver: str) -> str:
 
 
 def score_table(rows: dict[str, Scores]) -> str:
-    """Metrics of some images; the best of each column is marked."""
+    """A table of metrics; the best value of each column is marked."""
     names = list(dict.fromkeys(name for scores in rows.values() for name in scores))
     if not names:
         return ""
@@ -104,7 +104,7 @@ def grid(compared: Compared) -> str:
     cells = [cell for cell in compared.cells.values() if isinstance(cell, Cell)]
     best = {name: _best(name, [cell.scores.get(name) for cell in cells]) for name in ("psnr", "lpips")}
     heads = "".join(f"<th>{nfe} evaluation{'s' if nfe > 1 else ''}</th>" for nfe in compared.nfes)
-    width = f"min-width:{7 * len(compared.nfes)}rem"  # beyond the screen it scrolls
+    width = f"min-width:{7 * len(compared.nfes)}rem"  # wider than the screen: it scrolls
     body = ""
     for solver in compared.solvers:
         row = "".join(_grid_cell(solver, nfe, compared.cells.get((solver, nfe)), best) for nfe in compared.nfes)
@@ -134,7 +134,7 @@ def _grid_cell(solver: str, nfe: int, cell: Cell | str | None, best: dict[str, f
 
 
 def sheet(compared: Compared) -> Image:
-    """A comparison as one picture, to keep."""
+    """A comparison as one picture, for download."""
     rows: list[list[Image | None]] = []
     captions: list[list[str]] = []
     for solver in compared.solvers:
@@ -157,7 +157,7 @@ def _caption(cell: Cell | str | None) -> str:
 
 
 def uncertainty(std: NDArray[np.float32]) -> tuple[Image, float]:
-    """A heat map of a standard deviation (3, H, W), and the value (0 to 255) that its brightest colour stands for."""
+    """A heat map of a standard deviation (3, H, W), and the value (0 to 255) of its brightest colour."""
     import cv2
 
     spread = np.sqrt((std.astype(np.float64) ** 2).mean(axis=0))

@@ -1,4 +1,4 @@
-"""What stands between widgets and work: values of the page in, views of the page out."""
+"""Between widgets and jobs: takes the page's values, returns views of the page."""
 
 import logging
 import secrets
@@ -36,23 +36,23 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 CANCELLED = "Cancelled."
-FAILED = "This failed, and the server's log tells why. Other images and settings may work."
-MAX_AGE = 3600.0  # seconds that files are kept
+FAILED = "This failed; see the server's log for the reason. Other images or settings may work."
+MAX_AGE = 3600.0  # seconds for which files are kept
 MAX_KEPT = 2_000_000_000  # bytes of all files
 
 
 @dataclass(frozen=True)
 class View:
-    """A state of the restoration's part of the page. Fields that are None leave what is there."""
+    """A state of the page's Restore tab. Fields that are None leave their widgets unchanged."""
 
     running: bool
-    status: str = ""  # this and the next two are HTML
+    status: str = ""  # HTML, as are the next two
     summary: str | None = None
     strip: str | None = None
     pair: tuple[Path, Path] | None = None  # before and after
     mean: Path | None = None  # with more than one sample
     uncertainty: Path | None = None
-    brightest: float = 0.0  # what the brightest colour of the map stands for, in 8-bit units
+    brightest: float = 0.0  # value of the map's brightest colour, in 8-bit units
 
     @property
     def finished(self) -> bool:
@@ -62,7 +62,7 @@ class View:
 
 @dataclass(frozen=True)
 class ComparisonView:
-    """A state of the comparison's part of the page."""
+    """A state of the page's Compare tab."""
 
     running: bool
     status: str = ""
@@ -72,7 +72,7 @@ class ComparisonView:
 
 @dataclass(frozen=True)
 class Service:
-    """What the page needs: `folder` is the only one whose files it may serve, `worker` has one thread."""
+    """Everything behind the page. Only files in `folder` are served; `worker` has one thread."""
 
     restorer: Restorer
     scorer: Scorer
@@ -84,24 +84,24 @@ class Service:
     jobs: Jobs = field(default_factory=Jobs)
 
     def picture(self, value: object, what: str = "image") -> Picture | None:
-        """The picture that a widget holds, None where it is empty."""
+        """The picture in a widget, None if it is empty."""
         path = self.path(value, what)
         return None if path is None else read_upload(path, self.limits)
 
     def path(self, value: object, what: str = "image") -> Path | None:
-        """The file that a widget holds; it must be one that was uploaded here."""
+        """The file in a widget; raises WorkError unless it was uploaded here."""
         if value is None:
             return None
         given = value.get("path") if isinstance(value, dict) else value
         if not isinstance(given, str | Path) or "\0" in str(given):
-            raise WorkError(f"the {what} cannot be read, please choose it again")
+            raise WorkError(f"the {what} cannot be read; please choose it again")
         path = Path(given).resolve()
         if not path.is_relative_to(self.folder.resolve()):
-            raise WorkError(f"the {what} is not one that was uploaded")
+            raise WorkError(f"the {what} is not an uploaded file")
         return path
 
     def uploaded(self, value: object, what: str = "image") -> tuple[Path | None, str]:
-        """What to show for an upload, and a message: the file itself, or as PNG, or nothing if it is refused."""
+        """The file to show for an upload (itself, or converted to PNG), and an error message if it is refused."""
         try:
             path = self.path(value, what)
             if path is None:
@@ -117,10 +117,10 @@ class Service:
     def restoring(
         self, image: object, reference: object, solver: object, nfe: object, seed: object, samples: object, user: str
     ) -> Iterator[View]:
-        """Restore the image of the page, with a view after each step."""
+        """Restore the page's image; yields a view after each step."""
 
         def views() -> Iterator[View]:
-            choice = Choice(solver, nfe, seed, samples)  # type: ignore[arg-type]  # it checks them
+            choice = Choice(solver, nfe, seed, samples)  # type: ignore[arg-type]  # it validates them
             picture, clean = self._pictures(image, reference)
             work = partial(restore, self.restorer, picture, clean, choice, self.scorer)
             expected = 1 + min(choice.nfe, MAX_THUMBNAILS)
@@ -132,12 +132,12 @@ class Service:
                 else:
                     yield self._finished(step, picture, choice, name)
 
-        return _told(views, lambda status: View(False, status))
+        return _with_errors(views, lambda status: View(False, status))
 
     def comparing(
         self, image: object, reference: object, solvers: object, nfes: object, seed: object, user: str
     ) -> Iterator[ComparisonView]:
-        """Compare solvers on the image of the page, with a view after each step and a grid after each restoration."""
+        """Compare solvers on the page's image; yields a view after each step, with a new grid after each restoration."""
 
         def views() -> Iterator[ComparisonView]:
             if not isinstance(solvers, list) or not isinstance(nfes, list):
@@ -152,19 +152,19 @@ class Service:
                 yield ComparisonView(True, status, grid)
             assert isinstance(latest, Compared)
             sheet = self.keep("comparison.png", encode_image(render.sheet(latest), ".png"))
-            done = f"Done: {len(latest.cells)} restorations, from the same noise."
+            done = f"Done: {len(latest.cells)} restorations, all from the same noise."
             yield ComparisonView(False, render.message(done, "info"), render.grid(latest), sheet)
 
-        return _told(views, lambda status: ComparisonView(False, status))
+        return _with_errors(views, lambda status: ComparisonView(False, status))
 
     def keep(self, name: str, content: bytes) -> Path:
-        """Write a file that the page may serve, under an address that nobody can guess."""
+        """Write a file for the page to serve, under a path that cannot be guessed."""
         path = self.folder / "results" / secrets.token_hex(16) / name
         write_atomically(path, content)
         return path
 
     def sweep(self) -> None:
-        """Remove files that are old, and the oldest where all together are too large. The examples stay."""
+        """Remove old files, and the oldest ones if all together are too large; keep the examples."""
         examples = {path.resolve() for example in self.examples for path in (example.degraded, example.clean)}
         found = []
         for path in self.folder.rglob("*"):
@@ -179,10 +179,10 @@ class Service:
     def _pictures(self, image: object, reference: object) -> tuple[Picture, Picture | None]:
         picture, clean = self.picture(image), self.picture(reference, "reference")
         if picture is None:
-            raise WorkError("Choose an image first: drop one, or pick one of the examples.")
+            raise WorkError("Choose an image first: drop one here or pick an example.")
         if clean is not None and clean.rgb.shape != picture.rgb.shape:
             sizes = [f"{shown.rgb.shape[2]}x{shown.rgb.shape[1]}" for shown in (clean, picture)]
-            raise WorkError(f"the reference has {sizes[0]} pixels, the image {sizes[1]}: they must be of equal size")
+            raise WorkError(f"the reference has {sizes[0]} pixels, the image {sizes[1]}; they must have the same size")
         return picture, clean
 
     def _steps(self, work: Callable[[Callable[[T], None]], T], user: str) -> Iterator[T]:
@@ -218,8 +218,8 @@ class Service:
         )
 
 
-def _told(views: Callable[[], Iterator[T]], stopped: Callable[[str], T]) -> Iterator[T]:
-    """The views, with a last one that tells what went wrong if something did."""
+def _with_errors(views: Callable[[], Iterator[T]], stopped: Callable[[str], T]) -> Iterator[T]:
+    """The views, and after a failure one last view with the error message."""
     try:
         yield from views()
     except Cancelled:
@@ -232,7 +232,7 @@ def _told(views: Callable[[], Iterator[T]], stopped: Callable[[str], T]) -> Iter
 
 
 def sweep_regularly(service: Service, closed: threading.Event, seconds: float = 60.0) -> None:
-    """Sweep until the page is closed."""
+    """Call `service.sweep` at intervals until `closed` is set."""
     while not closed.wait(seconds):
         try:
             service.sweep()

@@ -1,4 +1,4 @@
-"""Reading and writing images: RGB in [0, 1] inside, files through OpenCV."""
+"""Reading and writing image files with OpenCV; in memory images are RGB in [0, 1]."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -28,7 +28,7 @@ _MAGIC = {
 }
 
 
-Image = ArrayLike | Tensor  # what other libraries call an image
+Image = ArrayLike | Tensor  # as other libraries represent one
 
 
 class ImageError(Exception):
@@ -39,7 +39,7 @@ class ImageError(Exception):
 class Picture:
     """An image as read: `rgb` is (3, H, W) float32 in [0, 1]; `alpha` (H, W) uint8 where the file has transparency.
 
-    `metadata` are those for the image as it is here, upright and in RGB.
+    `metadata` describes the image in this form: upright and in RGB.
     """
 
     rgb: Tensor
@@ -50,20 +50,20 @@ class Picture:
 def _opencv() -> ModuleType:
     import cv2
 
-    # Its warnings about damaged files would stand beside our own message.
+    # Its warnings about damaged files would duplicate our own messages.
     cv2.utils.logging.setLogLevel(cv2.utils.logging.LOG_LEVEL_SILENT)
     return cv2
 
 
 def read_image(path: str | Path) -> Tensor:
-    """The colours of an image file, (3, H, W) float32 RGB in [0, 1]; transparency is left out."""
+    """Read the colours of an image file: (3, H, W) float32 RGB in [0, 1], without transparency."""
     return read_picture(path).rgb
 
 
 def read_picture(path: str | Path) -> Picture:
-    """Read PNG, JPEG, WebP, TIFF, BMP or PPM as a person expects to see it, or raise ImageError with the reason.
+    """Read a PNG, JPEG, WebP, TIFF, BMP or PPM file as a viewer would show it, or raise ImageError with the reason.
 
-    Grey becomes RGB, palettes and CMYK are resolved, 16 bits are kept, the EXIF orientation is applied.
+    Grey, palette and CMYK images become RGB, 16 bits are kept, the EXIF orientation is applied.
     """
     return decode_picture(read_bytes(Path(path)), str(path))
 
@@ -77,7 +77,7 @@ def read_bytes(path: Path) -> bytes:
 
 
 def decode_picture(content: bytes, name: str) -> Picture:
-    """`read_picture` for the bytes of a file; `name` is for messages."""
+    """`read_picture` for the bytes of a file; `name` appears in error messages."""
     cv2 = _opencv()
     if not content:
         raise ImageError(f"{name}: the file is empty")
@@ -85,7 +85,7 @@ def decode_picture(content: bytes, name: str) -> Picture:
     if kind is None:
         raise ImageError(f"{name}: not an image in a known format (PNG, JPEG, WebP, TIFF, BMP, PPM)")
     if kind == "GIF":
-        raise ImageError(f"{name}: GIF is not supported, save it as PNG")
+        raise ImageError(f"{name}: GIF is not supported; save it as PNG")
     try:
         array, types, blocks = cv2.imdecodeWithMetadata(np.frombuffer(content, np.uint8), flags=cv2.IMREAD_UNCHANGED)
     except cv2.error as error:
@@ -93,19 +93,19 @@ def decode_picture(content: bytes, name: str) -> Picture:
     if array is None:
         raise ImageError(f"{name}: the {kind} file is truncated or damaged")
     if array.dtype not in (np.uint8, np.uint16):
-        raise ImageError(f"{name}: pixels of type {array.dtype} are not supported, save it with 8 or 16 bits")
+        raise ImageError(f"{name}: pixels of type {array.dtype} are not supported; save it with 8 or 16 bits")
     if array.ndim == 2:
         array = array[..., None]
     metadata = tiff_metadata(content) if kind == "TIFF" else from_blocks(types, blocks)
-    if kind != "TIFF":  # there OpenCV has applied it
+    if kind != "TIFF":  # OpenCV applies a TIFF's orientation itself
         array = _oriented(array, orientation(metadata.exif))
     alpha = array[..., 3] if array.shape[2] == 4 else None
     top = np.iinfo(array.dtype).max
     if alpha is not None and (alpha == top).all():
         alpha = None
     if alpha is not None and kind == "TIFF":
-        # OpenCV multiplies the colours with it, which cannot be undone where it is small.
-        raise ImageError(f"{name}: TIFF with transparency is not supported, save it as PNG")
+        # OpenCV premultiplies the colours by alpha, which cannot be undone where alpha is small.
+        raise ImageError(f"{name}: TIFF with transparency is not supported; save it as PNG")
     colours = array[..., 2::-1] if array.shape[2] >= 3 else np.repeat(array[..., :1], 3, axis=2)
     rgb = torch.from_numpy(np.ascontiguousarray(colours.transpose(2, 0, 1)).astype(np.float32) / top)
     if alpha is not None and alpha.dtype == np.uint16:
@@ -115,7 +115,7 @@ def decode_picture(content: bytes, name: str) -> Picture:
 
 
 def suffix_of(content: bytes) -> str:
-    """The usual suffix of the format that a file's content has; .png where it is not known.
+    """The usual suffix for a file's content, recognised by its first bytes; .png if unknown.
 
     >>> suffix_of(b"\\xff\\xd8\\xff\\xe0"), suffix_of(b"hello")
     ('.jpg', '.png')
@@ -152,10 +152,10 @@ def encode_image(
     alpha: NDArray[np.uint8] | None = None,
     metadata: FileMetadata | None = None,
 ) -> bytes:
-    """An 8-bit RGB image as the bytes of a file, with the metadata that its format can have."""
+    """Encode an 8-bit RGB image as the bytes of a file, with the metadata that its format supports."""
     cv2 = _opencv()
     if alpha is not None and suffix.lower() in (".jpg", ".jpeg", ".ppm", ".pgm", ".bmp"):
-        raise ImageError(f"{suffix}: this format has no transparency, use .png or .webp")
+        raise ImageError(f"{suffix}: this format has no transparency; use .png or .webp")
     metadata = metadata or NO_METADATA
     if suffix.lower() in (".tif", ".tiff") and metadata != NO_METADATA and alpha is None:
         return encode_tiff(image, metadata)
@@ -188,7 +188,7 @@ def save_image(image: Tensor | NDArray[np.uint8], path: str | Path, alpha: NDArr
 
 
 def as_image(image: Image) -> Tensor:
-    """What users call an image as a tensor (3, H, W), float32 in [0, 1].
+    """Convert a tensor, an array or a PIL image to a tensor (3, H, W), float32 in [0, 1].
 
     >>> as_image(np.full((4, 6, 3), 255, np.uint8)).shape, as_image(np.zeros((4, 6))).shape
     (torch.Size([3, 4, 6]), torch.Size([3, 4, 6]))
@@ -214,7 +214,7 @@ def as_image(image: Image) -> Tensor:
         raise ImageError(f"image: expected {expected}, got an empty one")
     rgb = rgb.to("cpu", torch.float32)
     low, high = float(rgb.min()), float(rgb.max())
-    # A little overshoot is what resizing makes; NaN fails here too.
+    # Resizing overshoots a little, so allow for it; NaN fails here too.
     if not (low >= -0.5 and high <= 1.5):
         raise ImageError(f"image: expected {expected}, got values from {low:g} to {high:g}")
     return rgb

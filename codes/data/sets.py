@@ -1,4 +1,4 @@
-"""Sets of images to restore: from the datasets of an option file to tasks, and from an item to its pixels."""
+"""Image sets to restore: turns the datasets of an option file into tasks, and reads the pixels of their items."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -17,18 +17,18 @@ from .pairs import DataError, Item, Pattern, find_images, find_tasks, pair
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """A set of images of one kind. `degrade` makes the degraded image where the items have none."""
+    """A set of images with one kind of degradation. `degrade` makes degraded images for items that have none."""
 
     name: str
     items: tuple[Item, ...]
-    problems: tuple[str, ...] = ()  # images that were found but cannot be used
+    problems: tuple[str, ...] = ()  # messages about images that were found but cannot be used
     degrade: Degrade | None = None
     enlarge: int = 1  # super-resolution: degraded images are smaller by this factor
 
 
 @dataclass(frozen=True, kw_only=True)
 class Loaded:
-    """An item's pictures, or the reason why it is left out."""
+    """An item's pictures, or the problem because of which it is skipped."""
 
     item: Item
     seed: int
@@ -38,7 +38,7 @@ class Loaded:
 
 
 def load_item(task: Task, item: Item, seed: int) -> Loaded:
-    """Read an item's images; never raises, a bad file is the item's problem alone."""
+    """Read an item's images; a bad file is reported in `problem` instead of raised."""
     try:
         gt = None if item.gt is None else read_picture(item.gt)
         if item.lq is not None:
@@ -57,7 +57,7 @@ def load_item(task: Task, item: Item, seed: int) -> Loaded:
 
 
 def find_data(options: Options) -> tuple[Task, ...]:
-    """The tasks of all test sets; several sets of one task name get the set's name in front."""
+    """The tasks of all test sets; with several sets, the set's name is prefixed to the task's."""
     tasks = []
     for key in options.test_sets:
         try:
@@ -67,7 +67,7 @@ def find_data(options: Options) -> tuple[Task, ...]:
     names = [task.name for task in tasks]
     for name in names:
         if names.count(name) > 1:
-            raise error_at(options.file, ("datasets",), f"two sets are called {name!r}: give them different names")
+            raise error_at(options.file, ("datasets",), f"two sets are called {name!r}; give them different names")
     return tuple(tasks)
 
 
@@ -104,7 +104,7 @@ def _tasks_of(options: Options, key: str) -> list[Task]:
 
 
 def degradation(options: Options, key: str, kind: str) -> Callable[[], Degrade]:
-    """How a dataset of clean images is degraded: our function where the dataset names one, else the published rule.
+    """How a dataset of clean images is degraded: by our function if the dataset names one, else as published.
 
     Returns a factory: the degradation is a closure and cannot be pickled to a worker.
     """

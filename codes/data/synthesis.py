@@ -1,4 +1,4 @@
-"""Data sets made from clean images, in the published layout: OUT/<task>/LQ/NAME.png and OUT/<task>/GT/NAME.png."""
+"""Making data sets from clean images, in the published layout: OUT/<task>/LQ/NAME.png and OUT/<task>/GT/NAME.png."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from .pairs import DataError, find_images, image_seed
 
 @dataclass
 class Written:
-    """What a run did: pairs written, pairs that were there, and a line for each image that could not be used."""
+    """Result of a run: numbers of pairs written and kept, and a message for each unusable image."""
 
     written: int
     kept: int
@@ -33,10 +33,10 @@ def make_pairs(
     size: int | None = None,
     overwrite: bool = False,
 ) -> Written:
-    """Degrade the images of a folder in several ways; `size` takes a square from the middle of each.
+    """Degrade the images of a folder for several tasks; `size` crops each to a square from its middle.
 
-    An image's result depends on the seed, the task and the image's name only, not on the order or the other images.
-    Pairs that are there are kept, so that a run that was stopped can be continued.
+    The result depends only on the seed, the task and the image's name, not on the order or the other images. Existing
+    pairs are kept, so that an interrupted run can be continued.
     """
     for task in tasks:
         check_choice("task", task, DEGRADATIONS)
@@ -68,7 +68,7 @@ def make_pairs(
                 result.problems.append(str(error))
                 bar.update(len(missing))
                 continue
-            # What is stored as clean is what was degraded, also where the source has 16 bits.
+            # Degrade exactly the 8-bit image that is stored as clean, even if the source has 16 bits.
             pixels = to_uint8(image)
             image, clean = from_uint8(pixels), encode_image(pixels, ".png")
             for task, (lq, target) in missing.items():

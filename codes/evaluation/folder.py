@@ -1,4 +1,4 @@
-"""The folder of a run: what binds it, and refusing to mix results."""
+"""The results folder of a run; refuses to mix results of different options."""
 
 from pathlib import Path
 from typing import Any
@@ -11,11 +11,10 @@ from ..runtime.distributed import Process
 from ..runtime.environment import write_environment
 from ..runtime.files import write_atomically
 
-# What does not change the images: a run may be resumed with other values.
+# Options that do not affect the images: a run may be resumed with other values.
 _FREE = ("results", "batch_size", "workers", "contact_sheet", "metrics")
 
-
-# What does not change the weights.
+# Options that do not affect the weights.
 _FREE_IN_TRAINING = (
     *_FREE,
     *("logger", "use_tb_logger", "sampler", "sde.algorithm", "sde.sample_T", "train.val_freq", "train.accumulate"),
@@ -24,7 +23,7 @@ _FREE_IN_TRAINING = (
 
 
 def open_folder(options: Options, fresh: bool, device: torch.device, process: Process) -> Path:
-    """The run's folder, made and described by the main process; every process calls this."""
+    """Open the run's folder, which the main process creates and describes. Every process calls this."""
     if process.is_main:
         write_environment(folder := prepare_folder(options, fresh), device, process.world)
     process.barrier()
@@ -34,7 +33,7 @@ def open_folder(options: Options, fresh: bool, device: torch.device, process: Pr
 
 
 def prepare_folder(options: Options, fresh: bool) -> Path:
-    """The run's folder with its options in it; refuses a folder that was made with other options."""
+    """Create the run's folder and write its options; refuses a folder that was made with other options."""
     folder = Path(options.results) / options.run_name
     if fresh:
         folder = _numbered(folder)
@@ -45,7 +44,7 @@ def prepare_folder(options: Options, fresh: bool) -> Path:
         changes = difference(_binding(before, options.kind), _binding(content, options.kind))
         if changes:
             raise OptionsError(
-                f"{folder}: was made with other options, going on would mix results; --fresh starts a new folder\n"
+                f"{folder}: was made with other options, and resuming would mix results; --fresh starts a new folder\n"
                 + "\n".join(f"  {change}" for change in changes)
             )
         return folder
@@ -58,7 +57,7 @@ def prepare_folder(options: Options, fresh: bool) -> Path:
 
 
 def newest_folder(options: Options) -> Path:
-    """The folder that --fresh has just made, for the other processes."""
+    """The folder that the main process has just created for --fresh."""
     first = Path(options.results) / options.run_name
     number = 2
     while (following := first.with_name(f"{first.name}-{number}")).exists():
@@ -78,7 +77,7 @@ def _binding(content: dict[str, Any], kind: str, at: str = "") -> dict[str, Any]
 
 
 def _numbered(folder: Path) -> Path:
-    """The folder itself if there is none yet, else the first free FOLDER-2, FOLDER-3, ..."""
+    """The folder itself if it does not exist yet, else the first free FOLDER-2, FOLDER-3, ..."""
     number, candidate = 1, folder
     while candidate.exists():
         number += 1

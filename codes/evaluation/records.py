@@ -1,7 +1,7 @@
-"""The records of a run: one JSON line per restored image, and what makes a results folder safe to stop and resume.
+"""Records of a test run: one JSON line per restored image, which makes a run safe to stop and resume.
 
-A record is appended after its image is on disk, so it is the commit point: what has a record is done, all else is not.
-Every process appends to a file of its own; all files together are the state of the run.
+A record is appended after its image is on disk, so it is the commit point: an image is done if and only if it has a
+record. Every process appends to its own file; all files together are the state of the run.
 """
 
 import json
@@ -14,7 +14,7 @@ from ..runtime.files import JsonLines, read_json_lines
 
 Key = tuple[str, str, str]  # task, solver label, image name
 
-INPUT = "(input)"  # the row of the degraded images themselves; no solver can have this name
+INPUT = "(input)"  # label of the degraded images' own scores; no solver can have this name
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,12 +32,12 @@ class Record:
 
     @property
     def key(self) -> Key:
-        """What identifies it within the run."""
+        """Identifies the image within the run."""
         return self.task, self.solver, self.name
 
 
 def input_record(task: str, name: str, seed: int, metrics: dict[str, float | None]) -> Record:
-    """What a degraded image itself scores."""
+    """A record of the degraded image's own scores."""
     return Record(task=task, solver=INPUT, name=name, nfe=0, seed=seed, seconds=0.0, metrics=metrics)
 
 
@@ -45,12 +45,12 @@ class RecordFile(JsonLines):
     """A file of records."""
 
     def add(self, record: Record) -> None:
-        """Write a record and make sure that it is on disk."""
+        """Write a record and flush it to disk."""
         self.append(asdict(record))
 
 
 def read_records(folder: Path) -> dict[Key, Record]:
-    """All complete records of a results folder; half-written lines are not counted."""
+    """All complete records of a results folder; half-written lines are skipped."""
     records: dict[Key, Record] = {}
     for path in sorted(folder.glob("records.*.jsonl")):
         for line in read_json_lines(path):
@@ -63,7 +63,7 @@ def read_records(folder: Path) -> dict[Key, Record]:
 
 
 def with_scores(records: Iterable[Record], scores: dict[Key, dict[str, float | None]]) -> list[Record]:
-    """Records with the metrics of a later scoring in place of their own, in a fixed order."""
+    """The records, sorted by key, with their metrics replaced by those of a later scoring."""
     merged = []
     for record in records:
         metrics = scores.get(record.key)
@@ -74,7 +74,7 @@ def with_scores(records: Iterable[Record], scores: dict[Key, dict[str, float | N
 
 
 def read_scores(folder: Path) -> dict[Key, dict[str, float | None]]:
-    """The metrics of the latest `--score-only`, if there was one."""
+    """The metrics of the latest `--score-only` run; empty if there was none."""
     path = folder / "scores.jsonl"
     if not path.is_file():
         return {}

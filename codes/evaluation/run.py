@@ -1,7 +1,7 @@
-"""The test run: restore the images of some tasks with some solvers and score them.
+"""The test run: restore the images of all tasks with all solvers, and score them.
 
-Reading, saving and scoring happen in threads beside the network. The work is split by image. The records say what is
-done, so a run that was stopped, killed or started with another number of processes resumes where it was.
+Threads read, save and score while the network computes. Processes divide the work by image. The records say what is
+done, so a run that was stopped or killed resumes where it left off, even with another number of processes.
 """
 
 import sys
@@ -82,16 +82,16 @@ def test_run(
 
 
 def run(job: Job, restorer: Restorer, score: Score, process: Process) -> Outcome:
-    """Restore what has no record yet. Every process calls this and does its share."""
+    """Restore all images without a record. Every process calls this and does its share."""
     outcome = Outcome({task.name: list(task.problems) for task in job.tasks})
     done = finished(job)
-    process.barrier()  # nobody writes before everybody has read
-    quiet = None if process.is_main else True  # None: silent where the output is not a terminal
+    process.barrier()  # no process writes before all have read
+    quiet = None if process.is_main else True  # None: silent unless the output is a terminal
     with (
         stop_on_signal() as stop,
         closing(RecordFile(job.folder / f"records.{process.rank}.jsonl")) as records,
         ThreadPoolExecutor(job.workers, "read") as readers,
-        # One thread for torch in there: a second team of OpenMP threads would fight the network's for the cores.
+        # One torch thread each: a second team of OpenMP threads would compete with the network for the cores.
         ThreadPoolExecutor(2, "finish", initializer=torch.set_num_threads, initargs=(1,)) as finishers,
         tqdm(total=job.total, initial=len(done), unit="image", desc="restored", disable=quiet) as bar,
         tqdm(total=0, unit="step", desc="steps", leave=False, disable=quiet) as steps,
@@ -101,17 +101,17 @@ def run(job: Job, restorer: Restorer, score: Score, process: Process) -> Outcome
         def finish(result: Result) -> None:
             metrics = save_result(job, result, score, records, outcome)
             bar.set_postfix_str(means.add(result.label, metrics), refresh=False)
-            bar.update(min(process.world, job.total - bar.n))  # the other processes are about as far
+            bar.update(min(process.world, job.total - bar.n))  # assume that the other processes progress alike
 
         pending: deque[Future[None]] = deque()
         try:
-            read: set[str] = set()  # items of the task whose inputs have been scored
+            read: set[str] = set()  # items whose inputs have been scored
             for result in restorations(job, done, restorer, process, readers, outcome, stop, steps):
                 if (item := f"{result.task.name}/{result.loaded.item.name}") not in read:
                     read.add(item)
                     pending.append(finishers.submit(save_input, job, result, score, outcome))
                 pending.append(finishers.submit(finish, result))
-                while len(pending) > 4 * max(job.batch_size, 2):  # bounds memory, and reports a full disk soon
+                while len(pending) > 4 * max(job.batch_size, 2):  # limits memory, and reports a full disk early
                     pending.popleft().result()
             while pending:
                 pending.popleft().result()
@@ -120,7 +120,7 @@ def run(job: Job, restorer: Restorer, score: Score, process: Process) -> Outcome
         except OSError as error:
             outcome.failure = f"{error.filename or job.folder}: cannot be written: {error.strerror or error}"
         finally:
-            # After a failure what is computed is still saved where that is possible; one error is enough to report.
+            # After a failure, still save finished images if possible; report only the first error.
             wait(pending)
         outcome.interrupted = stop.is_set()
     return outcome
@@ -136,7 +136,7 @@ def restorations(
     stop: threading.Event,
     steps: "tqdm[NoReturn]",
 ) -> Iterator[Result]:
-    """The images of this process, restored one batch and solver after the other, until `stop` is set."""
+    """Restore the images of this process, batch by batch and solver by solver, until `stop` is set."""
 
     def count(info: StepInfo) -> None:
         steps.update()
@@ -144,7 +144,7 @@ def restorations(
     before = 0
     for task in job.tasks:
         items = open_items(job, task, done)
-        # In turn over all tasks, so that tasks of one image each are shared too.
+        # Take turns across tasks, so that tasks with a single image are divided too.
         mine = items[(process.rank - before) % process.world :: process.world]
         before += len(items)
         for batch in batches(job, task, mine, readers, outcome, stop):
@@ -161,7 +161,7 @@ def restorations(
                 except NonFiniteError as error:
                     names = ", ".join(f"{task.name}/{todo[i].item.name}" for i in error.images)
                     raise RunError(f"{names} with {label}: {error}") from error
-                images = restored.samples.cpu()  # waits for a GPU, so the time is right
+                images = restored.samples.cpu()  # waits for the GPU, so that the time is right
                 seconds = (time.perf_counter() - start) / len(todo)
                 for loaded, image in zip(todo, images, strict=True):
                     yield Result(
@@ -178,7 +178,7 @@ def restorations(
 def save_result(
     job: Job, result: Result, score: Score, records: RecordFile, outcome: Outcome
 ) -> dict[str, float | None]:
-    """Save the image, score what was saved, and only then record it."""
+    """Save the image and score it; then write its record."""
     loaded = result.loaded
     assert loaded.lq is not None
     pixels = to_uint8(result.image)
@@ -202,7 +202,7 @@ def save_result(
 
 
 def save_input(job: Job, result: Result, score: Score, outcome: Outcome) -> None:
-    """Score the degraded image and keep thumbnails, so that the summary need not read the files again."""
+    """Score the degraded image and keep thumbnails, so that the summary does not read the files again."""
     loaded, task = result.loaded, result.task.name
     assert loaded.lq is not None
     pixels, name = to_uint8(loaded.lq.rgb), loaded.item.name
@@ -215,18 +215,18 @@ def save_input(job: Job, result: Result, score: Score, outcome: Outcome) -> None
 
 
 def on_sheet(job: Job, task: Task, name: str) -> bool:
-    """Whether an image is among the first of its task, which the contact sheet shows."""
+    """Whether the contact sheet shows this image: it shows the first ones of each task."""
     return name in [item.name for item in task.items[: job.sheet_images]]
 
 
 def finished(job: Job) -> set[Key]:
-    """What has a record and still its image."""
+    """Keys of the images that have a record and still exist on disk."""
     wanted = job.keys
     return {key for key in read_records(job.folder) if key in wanted and job.image_path(*key).is_file()}
 
 
 def open_items(job: Job, task: Task, done: set[Key]) -> list[Item]:
-    """The images of a task that some solver has still to restore."""
+    """The images of a task that at least one solver has not restored yet."""
     return [item for item in task.items if any((task.name, label, item.name) not in done for label, _ in job.plans)]
 
 
@@ -238,7 +238,7 @@ def batches(
     outcome: Outcome,
     stop: threading.Event,
 ) -> Iterator[list[Loaded]]:
-    """Images of a task, read ahead, in batches of neighbours of equal size."""
+    """Read images ahead, and batch consecutive ones of equal size."""
     mine = iter(items)
     ahead: deque[Future[Loaded]] = deque()
 
@@ -265,14 +265,14 @@ def batches(
 
 
 class RunningMeans:
-    """The averages so far of one metric, by solver, for the progress bar."""
+    """Running mean PSNR of each solver, for the progress bar."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._sums: dict[str, tuple[int, float]] = {}
 
     def add(self, label: str, metrics: dict[str, float | None]) -> str:
-        """Count one image in; returns the averages as text."""
+        """Add one image; returns the means as text."""
         value = metrics.get("psnr")
         with self._lock:
             if value is not None and np.isfinite(value):

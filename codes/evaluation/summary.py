@@ -1,4 +1,4 @@
-"""The summary of a run: scores of its sets of images, tables and contact sheets."""
+"""The summary of a test run: metrics of image sets (FID, KID), tables and contact sheets."""
 
 import io
 import json
@@ -27,7 +27,7 @@ Image = NDArray[np.uint8]
 def set_values(
     job: Job, records: Sequence[Record], names: Sequence[str], device: torch.device
 ) -> tuple[dict[tuple[str, str], dict[str, float | None]], list[str]]:
-    """Metrics of sets for every task and solver with at least two clean images, and notes about their reliability."""
+    """Set metrics for every task and solver with at least two clean images, and notes on their reliability."""
     wanted = [name for name in names if m.METRICS[name].per == "set"]
     tasks = [task for task in job.tasks if any(item.gt is not None for item in task.items)]
     if not wanted or not tasks:
@@ -58,7 +58,7 @@ def set_values(
 def set_features(
     job: Job, task: Task, label: str, images: dict[str, Path], inception: m.InceptionFeatures
 ) -> NDArray[np.float32]:
-    """Inception features of images in name order, computed once and kept beside the run."""
+    """Inception features of images in name order, computed once and cached in the run's folder."""
     path = job.folder / "features" / task.name / f"{label}.npz"
     known: dict[str, NDArray[np.float32]] = {}
     if path.is_file():
@@ -76,7 +76,7 @@ def set_features(
 
 
 def score_again(job: Job, scorer: m.Scorer) -> None:
-    """Score the images on disk anew; `scores.jsonl` then takes the place of the records' own metrics."""
+    """Score the images on disk again; `scores.jsonl` then replaces the metrics in the records."""
     clean = {(task.name, item.name): item.gt for task in job.tasks for item in task.items}
     lines = []
     records = sorted(read_records(job.folder).values(), key=lambda record: record.key)
@@ -91,9 +91,9 @@ def score_again(job: Job, scorer: m.Scorer) -> None:
 
 
 def input_records(job: Job, records: Sequence[Record], scorer: m.Scorer, scored: Sequence[Record]) -> list[Record]:
-    """What the degraded images themselves score, for those that were restored; kept in inputs.jsonl.
+    """Scores of the degraded images, for those that were restored; cached in inputs.jsonl.
 
-    `scored` are those of this run; images that an earlier run restored are read again if its scores are not there.
+    `scored` holds those of this run. Inputs that an earlier run restored are read again if they have no scores yet.
     """
     path = job.folder / "inputs.jsonl"
     without = [f"without {name}" for name in scorer.not_loaded]
@@ -125,7 +125,7 @@ def input_records(job: Job, records: Sequence[Record], scorer: m.Scorer, scored:
 def summarise(
     job: Job, scorer: m.Scorer, names: Sequence[str], outcome: Outcome, notes: Sequence[str], device: torch.device
 ) -> str:
-    """Write summary.json, .csv and .md and a contact sheet per task; returns the table as text."""
+    """Write summary.json, .csv, .md and a contact sheet per task; returns the table as text."""
     wanted = job.keys
     found = [record for record in read_records(job.folder).values() if record.key in wanted]
     records = with_scores(found, read_scores(job.folder))
@@ -139,12 +139,12 @@ def summarise(
     all_notes = [*notes, *set_notes]
     tiled = sum(row.tiled for row in rows)
     if tiled:
-        all_notes.append(f"{tiled} images were restored in tiles, which changes the result a little")
-    # Images without a partner are left out too, but were never among the wanted ones.
+        all_notes.append(f"{tiled} images were restored in tiles, which changes the result slightly")
+    # Unpaired images count as left out, but were never part of the job.
     unreadable = sum(left_out.get(task.name, 0) - len(task.problems) for task in job.tasks)
     missing = len(wanted) - len(records) - len(job.plans) * unreadable
     if missing > 0:
-        all_notes.append(f"{missing} images are not restored yet: start again to go on")
+        all_notes.append(f"{missing} images are not restored yet; run the same command again to continue")
     text = "\n".join([text_table([*rows, *means], columns), *(f"note: {note}" for note in all_notes)])
     title = f"# {job.folder.name}\n\n"
     listed = "".join(f"- {note}\n" for note in all_notes)
@@ -157,14 +157,14 @@ def summarise(
 
 
 def sheet_path(job: Job, task: str) -> Path:
-    """Where a task's contact sheet is kept."""
+    """The file of a task's contact sheet."""
     return job.folder / f"{task}.png"
 
 
 def draw_sheet(job: Job, task: Task, records: dict[Key, Record], thumbnails: dict[Key, Image]) -> None:
-    """LQ | each solver | GT for the first images that all solvers have restored.
+    """Draw a task's contact sheet: LQ | each solver | GT for the first images that all solvers have restored.
 
-    `thumbnails` are those of this run; what an earlier run restored is read from disk.
+    `thumbnails` holds those of this run; images restored by an earlier run are read from disk.
     """
     labels = [label for label, _ in job.plans]
     complete = [item for item in task.items if all((task.name, label, item.name) in records for label in labels)]

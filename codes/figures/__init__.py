@@ -1,9 +1,9 @@
-"""The figures of the paper: each is a function of plain numbers and images that writes STEM.png and STEM.svg.
+"""The figures of the paper. Each one is a function of plain numbers and images that writes STEM.png and STEM.svg.
 
     FIGURES["comparison"].draw(rows, Path("results/figures/comparison"))
 
-What they are drawn from is computed by `collect` (the only module here that needs torch) and kept by `stored`, so that
-a figure can be drawn again without computing anything. To add one, write a function `draw` and add a row here.
+`collect` (the only module here that needs torch) computes their data and `stored` keeps it in files, so that a figure
+can be drawn again without computing anything. To add one, write a function `draw` and add a row here.
 """
 
 from collections.abc import Callable
@@ -15,17 +15,17 @@ from . import comparison, convergence, curves, stability, trajectories
 
 @dataclass(frozen=True, kw_only=True)
 class Figure:
-    """A figure, and what it is drawn from.
+    """A figure, and the data that it is drawn from.
 
-    name         of its files
-    title        for people
+    name         name of its files
+    title        heading in reports
     caption      what it shows, and what it does not show
-    draw         f(*arguments, stem) that writes STEM.png and STEM.svg. The arguments are the stored items, a list for
-                 each file; where nothing is stored, the points of all tables (`CurvePoint`)
-    stored       the files below figure-data that it needs, without .npz, and the type of their items
+    draw         f(*arguments, stem) that writes STEM.png and STEM.svg. The arguments are the stored items, one list
+                 per file; if nothing is stored, the points of all tables (`CurvePoint`)
+    stored       the files in figure-data that it needs, without .npz, and the type of their items
     collect      'module:function' that computes the items of each file from the restorations of `tasks`
-    tasks        the tasks whose first image is restored for it
-    evaluations  of the network that this takes
+    tasks        tasks of which the first image is restored for the figure
+    evaluations  number of network evaluations that this takes
     """
 
     name: str

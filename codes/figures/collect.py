@@ -1,6 +1,6 @@
-"""What the figures are drawn from: the functions that rows of FIGURES name, and the runs they make.
+"""Computes the data of the figures: the functions that the rows of FIGURES name, and the runs behind them.
 
-Each function takes the cases of the row's tasks, and returns the items of each file that the row stores.
+Each function takes one case per task of its row and returns the items of each file that the row stores.
 """
 
 import math
@@ -58,7 +58,7 @@ class Case:
 
     @torch.inference_mode()
     def run(self, solver: Solver) -> SampleOutput:
-        """The restoration, with its states and predictions."""
+        """Restore the image; the output includes all states and predictions."""
         generator = torch.Generator().manual_seed(self.seed)
         return sample(
             self.network,
@@ -71,7 +71,7 @@ class Case:
         )
 
     def psnr(self, image: Image) -> float:
-        """Against the clean image; NaN where there is none."""
+        """PSNR against the clean image; NaN if there is none."""
         return math.nan if self.gt is None else psnr(image, to_uint8(self.gt))
 
 
@@ -80,7 +80,7 @@ def _channels_last(tensors: Sequence[Tensor]) -> NDArray[np.float32]:
 
 
 def trajectories(cases: Mapping[str, Case]) -> tuple[list[Trajectory], list[Pair]]:
-    """Runs of several methods, all from the same start, and the images they are of."""
+    """Runs of several methods from the same start, and the degraded and clean image."""
     (case,) = cases.values()
     assert case.gt is not None
     runs = [
@@ -91,7 +91,7 @@ def trajectories(cases: Mapping[str, Case]) -> tuple[list[Trajectory], list[Pair
 
 
 def convergence(cases: Mapping[str, Case]) -> tuple[list[ConvergenceRun]]:
-    """Runs of order 2 on the uniform lambda grid."""
+    """Second-order runs on the uniform lambda grid, with their convergence ratios."""
     (case,) = cases.values()
     runs = []
     for nfe in CONVERGENCE_NFES:
@@ -111,7 +111,7 @@ def convergence(cases: Mapping[str, Case]) -> tuple[list[ConvergenceRun]]:
 
 
 def comparisons(cases: Mapping[str, Case]) -> tuple[list[ComparisonRow]]:
-    """A row for each task: the degraded image, each method, the clean image."""
+    """One row per task: the degraded image, each method, the clean image."""
     return ([_comparison(case, task) for task, case in cases.items()],)
 
 
@@ -124,15 +124,15 @@ def _comparison(case: Case, title: str) -> ComparisonRow:
     return ComparisonRow(title, captions, (*notes, ""), np.stack([*images, to_uint8(case.gt)]))
 
 
-# A schedule with a lambda range of 70 instead of 10: many equal steps, also of length 3, so that a gain settles.
+# A schedule with a lambda range of 70 instead of 10: enough equal steps, even of length 3, for a gain to settle.
 _LONG = MeanRevertingSDE(eps=1e-30)
 _BROAD = 1e40  # standard deviation of the broad data
 
 
 def measured_gain(scheme: Scheme, steps: int) -> Gain:
-    """How an error of the network's first prediction grows per step: a run of `sample` on the scheme's exact problem.
+    """Growth per step of an error in the network's first prediction, in a run of `sample` on the scheme's exact problem.
 
-    The problem is linear and starts at its mean, without noise: what the run ends in is the error and nothing else.
+    The problem is linear and the run starts at its mean, without noise, so the final state is the error alone.
     """
     variance = 0.0 if scheme.data == "narrow" else _BROAD**2
     problem = Mixture(scheme.data, np.ones(1), np.zeros((1, 1)), np.full((1, 1), variance), _LONG)

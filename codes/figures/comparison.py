@@ -1,4 +1,4 @@
-"""Images side by side, with a part of each enlarged: the paper's figures 1 and 6."""
+"""Images side by side, each with an enlarged detail: the paper's figures 1 and 6."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from .style import Image, canvas, save, show
 
 @dataclass(frozen=True)
 class ComparisonRow:
-    """One image: (K, H, W, 3), a caption above and a text below each (a PSNR, say); the last one is the clean one."""
+    """Versions (K, H, W, 3) of one image, the clean one last; each with a caption above and a note (e.g. PSNR) below."""
 
     title: str
     captions: tuple[str, ...]
@@ -38,7 +38,7 @@ def _cut(image: Image, corner: tuple[int, int], side: int) -> NDArray[np.uint8]:
 
 
 def draw(rows: Sequence[ComparisonRow], stem: Path, zoom: int = 4) -> tuple[Path, Path]:
-    """Two lines for each row: the images, and below them the part with the most detail, `zoom` times as large."""
+    """Draw two lines per row: the images, and below them the most detailed part, `zoom` times enlarged."""
     from matplotlib.patches import Rectangle
 
     if not rows:
@@ -57,7 +57,7 @@ def draw(rows: Sequence[ComparisonRow], stem: Path, zoom: int = 4) -> tuple[Path
                     part.set_visible(False)
                     continue
                 show(whole, row.images[j], row.captions[j])
-                for color, width in (("black", 2.4), ("white", 1.2)):  # seen on any image
+                for color, width in (("black", 2.4), ("white", 1.2)):  # visible on any image
                     place = corner[1] - 0.5, corner[0] - 0.5
                     whole.add_patch(Rectangle(place, side, side, fill=False, ec=color, lw=width))
                 show(part, _cut(row.images[j], corner, side), below=row.notes[j])

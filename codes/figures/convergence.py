@@ -1,8 +1,8 @@
 """The paper's convergence criterion per step, for noise and data prediction: its figures 4 and 5.
 
 The paper estimates a radius of convergence of the Taylor series in lambda, component by component, from its first two
-coefficients: |c_0 / c_1| > h counts as convergent. It is a description of trajectories, not a test of stability; the
-figure shows the two counterexamples beside it.
+coefficients: |c_0 / c_1| > h counts as convergent. The criterion describes trajectories; it is not a test of
+stability, and the figure includes two counterexamples.
 """
 
 from collections.abc import Sequence
@@ -25,11 +25,11 @@ class ConvergenceRun:
     ratios: Array
     image: Image
     psnr: float
-    centred: Array | None = None  # of the same predictions relative to mu
+    centred: Array | None = None  # ratios of the same predictions relative to mu
 
     @property
     def name(self) -> str:
-        """As in the legend."""
+        """Label in the legend."""
         return f"{self.parameterization} prediction, {self.solver_type.upper()}"
 
 
@@ -57,7 +57,7 @@ def convergence_ratio(predictions: ArrayLike, lambdas: ArrayLike) -> Array:
 
 
 def draw(runs: Sequence[ConvergenceRun], stem: Path) -> tuple[Path, Path]:
-    """A column for every NFE: the ratios above, the results below."""
+    """Draw a column for every NFE: the ratios above, the results below."""
     nfes = sorted({run.nfe for run in runs})
     kinds = list(dict.fromkeys((run.parameterization, run.solver_type) for run in runs))
     ratios = [2.1, *[1.2] * len(kinds)]

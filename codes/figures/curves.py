@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class CurvePoint:
-    """A method's mean metrics on a task; None where a metric is not known."""
+    """A method's mean metrics on a task; None for an unknown metric."""
 
     task: str
     method: str
@@ -27,7 +27,7 @@ class CurvePoint:
 
 
 def draw(points: Sequence[CurvePoint], stem: Path, metrics: Sequence[str] = ("fid", "lpips")) -> tuple[Path, Path]:
-    """A panel for every task and metric that has values; published curves are dashed and hollow."""
+    """Draw a panel for every task and metric with values; published curves are dashed with hollow markers."""
     tasks = list(dict.fromkeys(point.task for point in points))
     known = [name for name in metrics if any(point.values.get(name) is not None for point in points)]
     if not tasks or not known:
@@ -37,8 +37,8 @@ def draw(points: Sequence[CurvePoint], stem: Path, metrics: Sequence[str] = ("fi
     lines = lines_of([point.method for point in points])
     width = 1.2 + 2.15 * columns
     entries = len(lines) + any(point.published for point in points)
-    beside = max(1, min(entries, 4, int(width / 1.9)))  # what has room in the legend
-    with canvas(width, 0.35 + 0.2 * ceil(entries / beside) + 1.8 * bands * len(known)) as figure:
+    legend_columns = max(1, min(entries, 4, int(width / 1.9)))
+    with canvas(width, 0.35 + 0.2 * ceil(entries / legend_columns) + 1.8 * bands * len(known)) as figure:
         axes = figure.subplots(bands * len(known), columns, squeeze=False)
         for band in range(bands):
             for row, metric in enumerate(known):
@@ -57,7 +57,7 @@ def draw(points: Sequence[CurvePoint], stem: Path, metrics: Sequence[str] = ("fi
         handles = [figure.axes[0].plot([], [], label=name, **line.arguments())[0] for name, line in lines.items()]
         if any(point.published for point in points):
             handles += figure.axes[0].plot([], [], "k--", marker="o", mfc="white", lw=1, label="as published (dashed)")
-        figure.legend(handles=handles, loc="outside lower center", ncols=beside)
+        figure.legend(handles=handles, loc="outside lower center", ncols=legend_columns)
         return save(figure, stem, dpi=110)
 
 
@@ -87,7 +87,7 @@ def _panel(axis: "Axes", points: Sequence[CurvePoint], metric: str) -> None:
 
 
 def _plain_ticks(axis: "Axes") -> None:
-    """0.05 and 300 instead of powers of ten."""
+    """Label ticks 0.05 or 300 instead of powers of ten."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
     low, high = axis.get_ylim()

@@ -8,8 +8,8 @@ that a perturbation is multiplied by the same matrix in every step. With p = (e^
     data prediction, no variance, in u = y / sigma    z = e^(-tau^2 h), as the exact solution             every order
     data prediction, large variance, in y / alpha     (z - 1)(z - q) = 0,  q = 1 - (1 - e^(-k h)) / (k h)      order 2
 
-with k = 1 + tau^2. The gain is the largest |z|; above 1 every perturbation grows from step to step. A prediction of
-the kind that does not vary (data without variance, noise of broad data) is solved exactly by any scheme.
+with k = 1 + tau^2. The gain is the largest |z|; above 1 every perturbation grows from step to step. If the
+predicted quantity is constant (data without variance, noise of broad data), every scheme is exact.
 """
 
 import math
@@ -48,7 +48,7 @@ class Gain:
 
     @property
     def scheme(self) -> Scheme:
-        """Whose it is."""
+        """The scheme that was measured."""
         return Scheme(self.parameterization, self.order, self.tau, self.data)
 
 
@@ -61,7 +61,7 @@ SCHEMES = tuple(
 
 
 def exact_gain(scheme: Scheme, h: float) -> float:
-    """What the equation itself does to a perturbation."""
+    """The gain of the exact solution: how the equation itself scales a perturbation."""
     return math.exp(-(scheme.tau**2) * h) if scheme.data == "narrow" else 1.0
 
 
@@ -83,7 +83,7 @@ def theory(scheme: Scheme, h: float) -> float:
 
 
 def critical_step(scheme: Scheme) -> float:
-    """The h above which the gain exceeds 1; infinite where it never does."""
+    """The h above which the gain exceeds 1; infinite if it never does."""
     from scipy.optimize import brentq
 
     over = [h for h in np.linspace(0.02, 12, 1200) if theory(scheme, h) > 1 + 1e-9]
@@ -102,7 +102,7 @@ def _label(scheme: Scheme) -> str:
 
 
 def draw(measured: Sequence[Gain], stem: Path) -> tuple[Path, Path]:
-    """A panel for the SDE and one for the ODE; lines are theory, markers measured runs of the solvers themselves."""
+    """Draw a panel for the SDE and one for the ODE: theory as lines, measured runs of the solvers as markers."""
     looks = {
         ("noise", 1): (ORANGE, "s", "--"),
         ("noise", 2): (VERMILION, "D", "-"),
@@ -120,7 +120,7 @@ def draw(measured: Sequence[Gain], stem: Path) -> tuple[Path, Path]:
                 axis.plot(STEPS, [theory(scheme, h) for h in STEPS], style, color=color, label=_label(scheme))
                 points = [(gain.h, gain.gain) for gain in measured if gain.scheme == scheme]
                 if points:
-                    # The first order larger and below, because some gains coincide.
+                    # First-order markers are larger and lie below, because some gains coincide.
                     size, order = (9, 3) if scheme.order == 1 else (5, 4)
                     axis.plot(
                         *zip(*points, strict=True), marker, color=color, mec="black", mew=0.6, ms=size, zorder=order

@@ -1,4 +1,4 @@
-"""Keeping what a figure is drawn from: flat dataclasses of numbers, text and arrays, in one .npz file."""
+"""Storage for the data of a figure: flat dataclasses of numbers, text and arrays, in one .npz file."""
 
 import io
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 def write_items(path: Path, items: Sequence[Any]) -> None:
-    """Write the fields of dataclass instances of one kind; None is left out."""
+    """Write instances of one dataclass; fields that are None are omitted."""
     arrays = {
         f"{i:04}.{field.name}": np.asarray(value)
         for i, item in enumerate(items)
@@ -26,7 +26,7 @@ def write_items(path: Path, items: Sequence[Any]) -> None:
 
 
 def read_items(path: Path, kind: type[T]) -> list[T]:
-    """What `write_items` wrote."""
+    """Read the items that `write_items` wrote."""
     found: dict[str, dict[str, Any]] = {}
     with np.load(path, allow_pickle=False) as archive:
         for key in archive.files:

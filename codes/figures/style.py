@@ -1,7 +1,7 @@
-"""How all figures look, and how they are written: the same bytes for the same numbers.
+"""Common style of all figures, and reproducible files: the same numbers give the same bytes.
 
-The colours are those of Okabe and Ito, which colour-blind people can tell apart; every line has a marker of its own as
-well, so that a grey print can be read.
+The palette by Okabe and Ito is safe for colour-blind readers; every line also has its own marker, so that a grey print
+is readable.
 """
 
 import base64
@@ -41,8 +41,8 @@ _SETTINGS = {
     "grid.linewidth": 0.6,
     "lines.linewidth": 1.6,
     "lines.markersize": 5,
-    "svg.hashsalt": "mr-sampler",  # else the ids in the file are random
-    "svg.fonttype": "none",  # text stays text: smaller, and can be searched
+    "svg.hashsalt": "mr-sampler",  # makes the ids in the file reproducible
+    "svg.fonttype": "none",  # text stays text: smaller and searchable
     "image.interpolation": "none",
 }
 _COLORS = (BLACK, ORANGE, SKY, GREEN, BLUE, VERMILION, PURPLE, GREY)
@@ -53,14 +53,14 @@ _PICTURE = re.compile(rb"data:image/png;base64,([A-Za-z0-9+/=\s]+)")
 
 @dataclass(frozen=True)
 class Line:
-    """How one method is drawn in every figure."""
+    """Colour, marker and line style of a method, the same in every figure."""
 
     color: str
     marker: str
     style: str = "-"
 
     def arguments(self) -> dict[str, Any]:
-        """What `Axes.plot` takes."""
+        """As keyword arguments of `Axes.plot`."""
         return {"color": self.color, "marker": self.marker, "linestyle": self.style}
 
 
@@ -77,14 +77,14 @@ _OTHERS = (Line(BLACK, "*"), Line(YELLOW, "h"), Line(GREEN, "<", "--"), Line(PUR
 
 
 def lines_of(names: Sequence[str]) -> dict[str, Line]:
-    """A line for every name, the usual one for the methods that have one."""
+    """A line style for every name: the fixed one of a known method, else an unused one."""
     others = iter(_OTHERS * (1 + len(names) // len(_OTHERS)))
     return {name: METHODS.get(name) or next(others) for name in dict.fromkeys(names)}
 
 
 @contextmanager
 def canvas(width: float, height: float) -> Iterator["Canvas"]:
-    """An empty figure (inches) in the project's style, whatever the user's own settings are; save it inside."""
+    """An empty figure (size in inches) in the project's style, independent of the user's settings; save it inside."""
     import matplotlib.style
     from matplotlib.figure import Figure
 
@@ -93,10 +93,10 @@ def canvas(width: float, height: float) -> Iterator["Canvas"]:
 
 
 def save(figure: "Canvas", stem: Path, *, dpi: int = 150, palette: str | None = "lines") -> tuple[Path, Path]:
-    """Write STEM.png and STEM.svg, replacing those of an earlier drawing; equal figures are equal files.
+    """Write STEM.png and STEM.svg, replacing existing files; equal figures give equal files.
 
     A palette of 256 colours makes the PNG file three times smaller. 'lines' keeps the most frequent colours exactly,
-    'photographs' dithers; None keeps all colours, where photographs are to be compared. In the SVG file photographs
+    'photographs' dithers; None keeps all colours, for comparing photographs. In the SVG file photographs
     become JPEG.
     """
     from PIL import Image as Pillow
@@ -114,7 +114,7 @@ def save(figure: "Canvas", stem: Path, *, dpi: int = 150, palette: str | None = 
         ours = [[int(color[i : i + 2], 16) for i in (1, 3, 5)] for color in _COLORS]
         median = picture.quantize(256 - len(ours), Pillow.Quantize.MEDIANCUT).getpalette()
         colors = np.array(median).reshape(-1, 3)[: 256 - len(ours)]
-        colors[(colors > 240).all(axis=1)] = 255  # paper stays white
+        colors[(colors > 240).all(axis=1)] = 255  # keeps the background white
         adapted = Pillow.new("P", (1, 1))
         adapted.putpalette(np.concatenate([colors, ours]).ravel().tolist())
         picture = picture.quantize(palette=adapted, dither=Pillow.Dither.FLOYDSTEINBERG)
@@ -128,10 +128,10 @@ def save(figure: "Canvas", stem: Path, *, dpi: int = 150, palette: str | None = 
 
 
 def settle(figure: "Canvas") -> None:
-    """Lay out the figure once, and round where its panels are.
+    """Lay out the figure once, and round the positions of its panels.
 
-    The solver of the layout gives results that differ in their last digits from call to call, which would change a few
-    pixels, and with them the whole palette.
+    The layout solver's results differ in their last digits from call to call, which would change a few pixels and with
+    them the whole palette.
     """
     figure.draw_without_rendering()
     figure.set_layout_engine("none")
@@ -141,7 +141,7 @@ def settle(figure: "Canvas") -> None:
 
 
 def frequent_colors(pixels: Image, number: int = 256) -> tuple[Image, Image]:
-    """(indices (H, W), colours (n, 3)): the most frequent colours as they are, the others as the nearest of these."""
+    """(indices (H, W), colours (n, 3)): the most frequent colours unchanged, the others mapped to the nearest of these."""
     packed = pixels.reshape(-1, 3).astype(np.int32) @ np.array([65536, 256, 1], np.int32)
     codes, inverse, counts = np.unique(packed, return_inverse=True, return_counts=True)
     found = np.stack([codes >> 16, codes >> 8 & 255, codes & 255], axis=1).astype(np.uint8)
@@ -160,7 +160,7 @@ def _as_jpeg(match: re.Match[bytes]) -> bytes:
 
 
 def whole_numbers(axis: "Axes", values: Sequence[int]) -> None:
-    """A logarithmic x axis with these numbers written out."""
+    """Make the x axis logarithmic, with ticks at these numbers."""
     from matplotlib.ticker import NullLocator
 
     axis.set_xscale("log")
@@ -169,7 +169,7 @@ def whole_numbers(axis: "Axes", values: Sequence[int]) -> None:
 
 
 def show(axis: "Axes", image: Image, title: str = "", below: str = "") -> None:
-    """An image without ticks, with text above and below."""
+    """Show an image without ticks, with text above and below."""
     axis.imshow(image)
     axis.set(xticks=[], yticks=[])
     axis.grid(False)
@@ -182,5 +182,5 @@ def show(axis: "Axes", image: Image, title: str = "", below: str = "") -> None:
 
 
 def as_image(pixels: Array | NDArray[np.float32]) -> Image:
-    """(H, W, 3) in [0, 1] as 8 bits, clipped."""
+    """Clip pixels (H, W, 3) to [0, 1] and convert them to 8 bits."""
     return np.asarray((np.clip(pixels, 0, 1) * 255).round(), np.uint8)

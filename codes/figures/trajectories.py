@@ -1,4 +1,4 @@
-"""The paths of samplers through the space of images, seen in two dimensions: the paper's figure 3."""
+"""Paths of samplers through the space of images, projected on a plane: the paper's figure 3."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ class Trajectory:
 
 @dataclass(frozen=True)
 class Pair:
-    """The degraded image that the runs restore, and the clean one."""
+    """The degraded image that all runs restore, and the clean one."""
 
     lq: Image
     gt: Image
@@ -30,7 +30,7 @@ class Pair:
 def principal_plane(states: Array) -> tuple[Array, Array]:
     """(mean, basis) of the plane of largest variance: states (n, D), basis (2, D) with orthonormal rows.
 
-    The sign of each row makes its largest entry positive, so that the picture does not depend on the library.
+    The sign of each row makes its largest entry positive, so that the picture does not depend on the SVD library.
     """
     mean = states.mean(axis=0)
     _, _, basis = np.linalg.svd(states - mean, full_matrices=False)
@@ -51,9 +51,9 @@ def explained(states: Array, plane: tuple[Array, Array]) -> float:
 
 
 def draw(trajectories: Sequence[Trajectory], images: Sequence[Pair], stem: Path, shown: int = 5) -> tuple[Path, Path]:
-    """Left the paths in the plane of the states' largest variance, right `shown` states of each run.
+    """Draw the paths in the plane of largest variance (left) and `shown` states of each run (right).
 
-    `images` is the one pair that all runs are of.
+    `images` holds the one pair that all runs share.
     """
     (pair,) = images
     lq, gt = pair.lq, pair.gt

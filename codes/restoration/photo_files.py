@@ -1,8 +1,8 @@
-"""Files to restore and their results.
+"""The files that restore.py reads and writes.
 
-Results keep the names of the photos. `restored.jsonl` in their folder records, before a file is written, how it was
-made and what is in it (SHA-256); files are complete or not there at all. So a run that was stopped or killed goes on
-where it was, a result that was made otherwise is not taken for done, and nothing that is no result is overwritten.
+Results keep the names of the photos. Before a result is written, `restored.jsonl` in the results folder records its
+settings and content (SHA-256), and files are written atomically. So an interrupted run resumes where it stopped,
+results made with other settings are not reused, and files not written by restore.py are never overwritten.
 """
 
 import glob
@@ -22,7 +22,7 @@ RECORDS = "restored.jsonl"
 
 @dataclass(frozen=True)
 class Photo:
-    """A file to restore, and the name of its result within the folder of results."""
+    """A file to restore, and the name of its result in the results folder."""
 
     path: Path
     name: str
@@ -34,36 +34,37 @@ class Photo:
 def find_photos(
     inputs: Sequence[str], output: Path, names: Callable[[str], Iterable[str]], made: frozenset[Path]
 ) -> tuple[list[Photo], list[str]]:
-    """The photos that files, folders (with all below them) and patterns mean, and a line for each that means none.
+    """The photos that match files, folders (searched recursively) and patterns, and a message for each problem.
 
-    Below a folder or a pattern's fixed part, the folders within are kept. `names` gives the names of a photo's results;
-    `made` are the results of earlier runs, which
-    are no photos unless they are named.
+    Results keep their subfolders relative to the folder or to the fixed part of the pattern.
+
+    names   gives the names of a photo's results
+    made    results of earlier runs; skipped unless named explicitly
     """
     photos: dict[Path, Photo] = {}
     problems: list[str] = []
     taken: dict[str, Path] = {}
     for given in inputs:
-        found = [(path, name) for path, name in _meant(given) if path == Path(given) or path.absolute() not in made]
+        found = [(path, name) for path, name in _matches(given) if path == Path(given) or path.absolute() not in made]
         if not found:
             problems.append(_nothing_found(given))
         for path, name in found:
             if path.absolute() in photos:
                 continue
-            # On some file systems A and a are one name.
+            # Some file systems do not distinguish A from a.
             results = [result.lower() for result in names(name)]
             other = next((taken[result] for result in results if result in taken), None)
             if other is not None:
-                problems.append(f"left out: {path}: its result {name} would have the name of one of {other}")
+                problems.append(f"left out: {path}: its result {name} would have the same name as one of {other}")
             elif path.resolve() == (output / name).resolve():
-                problems.append(f"left out: {path}: its result would take its place, choose another folder with -o")
+                problems.append(f"left out: {path}: its result would replace it; choose another folder with -o")
             else:
                 photos[path.absolute()] = Photo(path, name)
                 taken |= dict.fromkeys(results, path)
     return list(photos.values()), problems
 
 
-def _meant(given: str) -> Iterator[tuple[Path, str]]:
+def _matches(given: str) -> Iterator[tuple[Path, str]]:
     path = Path(given).expanduser()
     if path.is_dir():
         for file in sorted(path.rglob("*")):
@@ -74,7 +75,7 @@ def _meant(given: str) -> Iterator[tuple[Path, str]]:
         yield path, path.name
     elif glob.has_magic(given):
         fixed = Path(*_without_magic(path.parts))
-        for match in sorted(glob.glob(str(path), recursive=True)):  # noqa: PTH207  (Path.glob takes no absolute ones)
+        for match in sorted(glob.glob(str(path), recursive=True)):  # noqa: PTH207  (Path.glob rejects absolute patterns)
             if _is_photo(Path(match)):
                 yield Path(match), os.path.relpath(match, fixed)
 
@@ -98,15 +99,15 @@ def _nothing_found(given: str) -> str:
     return f"{given}: no image matches this pattern" if glob.has_magic(given) else f"{given}: no such file or folder"
 
 
-# ---- what is done
+# ---- finished results
 
 
 class Results:
-    """The folder of results with its records: which files are there, and how they were made."""
+    """The results folder and its records: which results exist, and with which settings they were made."""
 
     def __init__(self, folder: Path, settings: dict[str, Any]) -> None:
         self.folder, self.settings = folder, settings
-        self._records: dict[str, dict[str, Any]] = {}  # the latest of each photo
+        self._records: dict[str, dict[str, Any]] = {}  # the latest one of each photo
         made = set()
         path = folder / RECORDS
         for record in read_json_lines(path):
@@ -118,9 +119,10 @@ class Results:
         self.made = frozenset(made)
 
     def state(self, name: str, source: str, wanted: Iterable[str]) -> tuple[bool, str]:
-        """Whether a photo is done, and else what stands in the way, if anything.
+        """Whether a photo is done; if not, why its results may not be written, empty if they may.
 
-        `source` is the digest of the photo, `wanted` are the names of its results.
+        source   digest of the photo
+        wanted   names of its results
         """
         record = self._records.get(name, {})
         ours = record.get("files", {})
@@ -139,14 +141,16 @@ class Results:
     def _reason(self, record: dict[str, Any], source: str, foreign: list[str]) -> str:
         if foreign or not record:
             return (
-                "is there, and is not what was written there" if record else "is there, and is no result of restore.py"
+                "exists but was modified since restore.py wrote it"
+                if record
+                else "exists but is not a result of restore.py"
             )
         if record["source"] != source:
-            return "was made from another photo of this name"
+            return "was made from another photo with the same name"
         return "was made with other settings (" + ", ".join(difference(record["settings"], self.settings)) + ")"
 
     def write(self, name: str, source: str, files: dict[str, bytes]) -> None:
-        """Record and write the results of a photo; first the record, so that what is there is known to be ours."""
+        """Record and write the results of a photo. The record comes first, so that every result is known to be ours."""
         digests = {file: digest(content) for file, content in files.items()}
         record = {"name": name, "source": source, "settings": self.settings, "files": digests}
         with closing(JsonLines(self.folder / RECORDS)) as lines:

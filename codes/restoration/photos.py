@@ -1,4 +1,4 @@
-"""Restoring files: what `restore.py` does; photo_files.py knows which are done."""
+"""Restoring image files: the work of `restore.py`. photo_files.py keeps track of finished ones."""
 
 import json
 import os
@@ -20,7 +20,7 @@ from ..solvers import StepInfo
 from .photo_files import Photo, Results, find_photos
 from .restorer import Restoration, Restorer
 
-# White in a map of the standard deviation, in [0, 1]: a fifth of the image range, so that maps can be compared.
+# Standard deviation shown as white in uncertainty maps, a fifth of the image range: fixed, so that maps are comparable.
 WHITE_STD = 0.2
 
 
@@ -50,7 +50,7 @@ class Report:
 
     @property
     def exit_code(self) -> int:
-        """0 only if every photo has its result."""
+        """0 only if every photo was restored, now or earlier."""
         return 130 if self.interrupted else 1 if self.problems else 0
 
     def __str__(self) -> str:
@@ -61,7 +61,7 @@ class Report:
 
 
 def say(text: str) -> None:
-    """A line for the user, beside the progress bar."""
+    """Print a line to stderr without disturbing the progress bar."""
     tqdm.write(text, file=sys.stderr)
 
 
@@ -69,7 +69,7 @@ def say(text: str) -> None:
 
 
 def settings_of(restorer: Restorer, settings: RestoreSettings, weights: Path) -> dict[str, Any]:
-    """All that the pixels of a result depend on."""
+    """Everything that determines the pixels of a result, except the photo."""
     solver = asdict(restorer.solver(settings.algorithm, settings.nfe))
     return {
         "weights": digest(weights),
@@ -82,7 +82,7 @@ def settings_of(restorer: Restorer, settings: RestoreSettings, weights: Path) ->
 
 
 def result_names(name: str, settings: RestoreSettings) -> dict[str, str]:
-    """The files that are made of a photo, by what they show."""
+    """Names of a photo's result files, by their content."""
     stem, suffix = os.path.splitext(name)  # noqa: PTH122  (keeps the folder)
     names = {"sample 1": name}
     if settings.samples > 1:
@@ -96,7 +96,7 @@ def result_names(name: str, settings: RestoreSettings) -> dict[str, str]:
 
 
 def encoded(picture: Picture, restoration: Restoration, names: dict[str, str]) -> dict[str, bytes]:
-    """The results of a photo as the contents of files; its alpha and metadata are kept."""
+    """Contents of a photo's result files; its alpha and metadata are kept."""
     images = {f"sample {k}": to_uint8(image) for k, image in enumerate(restoration.samples, 1)}
     images["mean"] = to_uint8(restoration.mean)
     files = {
@@ -115,7 +115,7 @@ def encoded(picture: Picture, restoration: Restoration, names: dict[str, str]) -
 
 
 def uncertainty_map(restoration: Restoration) -> Image:
-    """The standard deviation of the samples as a grey image: black is sure, white is WHITE_STD and more."""
+    """The samples' standard deviation as a grey image: black is 0, white is WHITE_STD or more."""
     std = restoration.std.square().mean(dim=0, keepdim=True).sqrt()
     return to_uint8((std / WHITE_STD).expand(3, -1, -1))
 
@@ -123,36 +123,36 @@ def uncertainty_map(restoration: Restoration) -> Image:
 def restored(
     restorer: Restorer, picture: Picture, settings: RestoreSettings, callback: Callable[[StepInfo], None]
 ) -> Restoration:
-    """One photo, restored with these settings."""
+    """Restore one photo with these settings."""
     return restorer.sample(
         picture.rgb,
         settings.samples,
         nfe=settings.nfe,
         seed=settings.seed,
         algorithm=settings.algorithm,
-        tile=settings.tile,  # type: ignore[arg-type]  # text that the command line has checked
+        tile=settings.tile,  # type: ignore[arg-type]  # the command line has validated it
         callback=callback,
     )
 
 
 def described(restorer: Restorer, picture: Picture) -> str:
-    """The degradations that DA-CLIP recognises, those above 1 %."""
+    """The degradations that DA-CLIP recognises with more than 1 %, as text."""
     found = restorer.describe(picture.rgb)
     return ", ".join(f"{word} {100 * share:.0f} %" for word, share in found.items() if share > 0.01)
 
 
-# ---- all of them
+# ---- all photos
 
 
 def run(restorer: Restorer, inputs: Sequence[str], output: Path, settings: RestoreSettings, weights: Path) -> Report:
-    """Restore files into a folder; a file that cannot be restored is told and left out."""
+    """Restore files into a folder; files that cannot be restored are reported and skipped."""
     results = Results(output, settings_of(restorer, settings, weights))
     photos, problems = find_photos(inputs, output, lambda name: result_names(name, settings).values(), results.made)
     report = Report(problems=len(problems))
     for problem in problems:
         say(problem)
     if settings.describe and restorer.daclip is None:
-        say("--describe: no DA-CLIP encoder is loaded (path.daclip), nothing to describe with")
+        say("--describe: ignored, because no DA-CLIP encoder is loaded (path.daclip)")
     bar_format = "{percentage:3.0f}% |{bar}| {n:.1f} of {total} photos, {elapsed}, {remaining} left"
     with stop_on_signal() as stop, tqdm(total=len(photos), bar_format=bar_format, disable=None) as bar:
 
@@ -171,7 +171,7 @@ def run(restorer: Restorer, inputs: Sequence[str], output: Path, settings: Resto
             except (ArithmeticError, MemoryError, RuntimeError, ValueError) as error:
                 report.problems += 1
                 say(f"left out: {photo.path}: {error}")
-            except OSError as error:  # the next one could not be written either, and would be computed for nothing
+            except OSError as error:  # writing the next one would fail too, so do not compute it
                 report.problems += len(photos) - number + 1
                 say(f"{error.filename or output}: cannot be written: {error.strerror or error}")
                 break
@@ -190,7 +190,7 @@ def run(restorer: Restorer, inputs: Sequence[str], output: Path, settings: Resto
 def _one(
     restorer: Restorer, photo: Photo, results: Results, settings: RestoreSettings, callback: Callable[[StepInfo], None]
 ) -> str:
-    """Restore one photo; returns what to say about it, nothing if it was done before."""
+    """Restore one photo; returns the time taken as text, empty if the photo was already done."""
     content = read_bytes(photo.path)
     names = result_names(photo.name, settings)
     source = digest(content)
@@ -212,7 +212,7 @@ def _one(
 
 
 def check_can_be_written(picture: Picture, photo: Photo) -> None:
-    """Raise before anything is computed if the format cannot hold the image, such as transparency in JPEG."""
+    """Raise ImageError early if the format cannot store the image, such as transparency in JPEG."""
     alpha = None if picture.alpha is None else picture.alpha[:1, :1]
     try:
         encode_image(np.zeros((1, 1, 3), np.uint8), Path(photo.name).suffix, alpha, picture.metadata)
@@ -221,7 +221,7 @@ def check_can_be_written(picture: Picture, photo: Photo) -> None:
 
 
 def pipe(restorer: Restorer, source: BinaryIO, target: BinaryIO, settings: RestoreSettings) -> None:
-    """Restore the image that comes from one stream into another, in the same format."""
+    """Restore an image from one stream to another, in the same format."""
     content = source.read()
     picture = decode_picture(content, "stdin")
     if settings.describe and restorer.daclip is not None:

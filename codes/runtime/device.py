@@ -11,7 +11,7 @@ from ..names import OptionsError
 
 
 def choose_device(name: str) -> torch.device:
-    """`auto` is a GPU if there is one; a GPU that is not there is an error."""
+    """The torch device for a name; `auto` is a GPU if there is one. Raises OptionsError for a missing GPU."""
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     if not re.fullmatch(r"cpu|cuda(:\d+)?", name):
@@ -34,21 +34,21 @@ OWN_CGROUPS = Path("/proc/self/cgroup")
 
 
 def memory_budget(device: torch.device) -> float:
-    """What a run may take: most of the free memory of a GPU; on a CPU half of the free memory, 5 GiB at the most."""
+    """Bytes that a run may use: on a GPU most of its free memory, on a CPU half of the free memory, at most 5 GiB."""
     if device.type == "cuda":
         return 0.9 * torch.cuda.mem_get_info(device)[0]
     return min(0.5 * available_memory(), 5 * GIB)
 
 
 def available_memory() -> float:
-    """Bytes that this process can still take: those of the machine, or of its container where that has less."""
+    """Bytes that this process can still allocate: limited by the machine or by its container, whichever has less."""
     return min(float(psutil.virtual_memory().available), cgroup_memory())
 
 
 def cgroup_memory(root: Path = CGROUPS, own: Path = OWN_CGROUPS) -> float:
-    """Bytes that the control groups (v1 and v2) of this process leave free, infinity where nothing limits them.
+    """Bytes left free by the control groups (v1 and v2) of this process; infinity if there is no limit.
 
-    A limit applies to a group with all groups in it, so the group with the least free memory decides. Cached files
+    A limit applies to a group and all groups inside it, so the group with the least free memory decides. Cached files
     count as used and are freed when memory is short.
     """
     free = float("inf")
@@ -70,7 +70,7 @@ def cgroup_memory(root: Path = CGROUPS, own: Path = OWN_CGROUPS) -> float:
 
 
 def _free(group: Path, limit: str, usage: str, cached: str) -> float:
-    """What a group has left; infinity without a limit (`max` in v2, an enormous number in v1)."""
+    """Free bytes of a group; infinity without a limit (`max` in v2, an enormous number in v1)."""
     allowed, used = (next(iter(_lines(group / name)), "") for name in (limit, usage))
     if not (allowed.isdigit() and used.isdigit()):
         return float("inf")

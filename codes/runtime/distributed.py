@@ -1,4 +1,4 @@
-"""One process or many: `torchrun` starts N of the same program, which share the work and a results folder."""
+"""One process or many: `torchrun` starts N processes of a program that share the work and a results folder."""
 
 import gc
 import os
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Process:
-    """This process among its equals."""
+    """Rank of this process and size of its group."""
 
     rank: int = 0
     world: int = 1
@@ -29,12 +29,12 @@ class Process:
         return self.rank == 0
 
     def barrier(self) -> None:
-        """Wait until all processes are here."""
+        """Wait until all processes have reached this point."""
         if self.world > 1:
             dist.barrier()
 
     def gather(self, value: T) -> list[T]:
-        """The value of every process, in the order of their ranks; all of them get all."""
+        """The values of all processes, ordered by rank; every process gets the whole list."""
         if self.world == 1:
             return [value]
         values: list[Any] = [None] * self.world
@@ -44,10 +44,10 @@ class Process:
 
 @contextmanager
 def processes(device: torch.device) -> Iterator[Process]:
-    """Join the processes that torchrun started; a single one without it.
+    """Join the process group that torchrun started; without torchrun there is a single process.
 
     CPU cores are divided among the processes of a machine: two processes with as many threads as cores each slow each
-    other down tenfold. The time-out is long because processes only meet at the end, with unequal amounts of work.
+    other down tenfold. The time-out is long because the processes only meet at the end, after unequal amounts of work.
     """
     world = int(os.environ.get("WORLD_SIZE", "1"))
     if world == 1:
@@ -61,5 +61,6 @@ def processes(device: torch.device) -> Iterator[Process]:
     try:
         yield process
     finally:
-        gc.collect()  # networks shared among the processes hold the group, in cycles: they must not outlive it
+        # DDP wrappers keep the group alive through reference cycles; collect them before it is destroyed.
+        gc.collect()
         dist.destroy_process_group()

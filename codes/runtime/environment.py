@@ -1,4 +1,4 @@
-"""What a run was made with: versions, device, commit, command line."""
+"""The environment of a run: versions, device, commit, command line."""
 
 import json
 import platform
@@ -15,7 +15,7 @@ from .paths import PROJECT
 
 
 def write_environment(folder: Path, device: torch.device, world: int) -> None:
-    """Add this start to environment.json: versions, device, commit, command line."""
+    """Append this start of a run to environment.json: versions, device, commit, command line."""
     path = folder / "environment.json"
     starts = json.loads(path.read_text()) if path.is_file() else []
     starts.append(
@@ -42,7 +42,7 @@ def _version(package: str) -> str | None:
 
 
 def _commit() -> str | None:
-    """The commit of the project, with + where it has been changed; None outside a repository."""
+    """The project's commit, with a + if files have been modified; None outside a repository."""
     try:
         git = ["git", "-C", str(PROJECT)]
         commit = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=True).stdout.strip()

@@ -1,4 +1,4 @@
-"""Files that are complete or not there at all, and lines that survive a kill."""
+"""Atomic file writes, and append-only JSON lines that survive a kill."""
 
 import hashlib
 import json
@@ -28,7 +28,7 @@ def write_whole(path: Path, write: Callable[[Path], None]) -> None:
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Write a file so that it is either complete or not there."""
+    """Write a file so that it is either complete or absent."""
     write_whole(path, lambda partial: _write(partial, content))
 
 
@@ -47,7 +47,7 @@ def digest(content: bytes | Path) -> str:
 class JsonLines:
     """An append-only file of JSON lines, safe to share between threads.
 
-    A line is on disk when `append` returns. A line cut off by a kill is ended, so that the next starts on its own.
+    A line is on disk when `append` returns. An incomplete last line, left by a kill, is terminated when the file is opened.
     """
 
     def __init__(self, path: Path) -> None:
@@ -73,7 +73,7 @@ class JsonLines:
 
 
 def read_json_lines(path: Path) -> Iterator[dict[str, Any]]:
-    """The complete JSON objects of a file, line by line; nothing where there is no file."""
+    """The complete JSON objects of a file, line by line; none if the file does not exist."""
     for line in path.read_bytes().split(b"\n") if path.is_file() else ():
         try:
             value = json.loads(line)

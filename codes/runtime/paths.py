@@ -1,4 +1,4 @@
-"""Where files are looked for."""
+"""The project's folder, and how paths in option files are resolved."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ PROJECT = Path(__file__).resolve().parents[2]
 
 
 def locate(path: str | Path) -> Path:
-    """A path of an option file: as it is, or within the project's folder if it exists only there."""
+    """Resolve a path from an option file: unchanged, or within the project's folder if it exists only there."""
     given = Path(path).expanduser()
     inside = PROJECT / given
     return inside if not given.exists() and inside.exists() else given

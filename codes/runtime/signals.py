@@ -9,29 +9,29 @@ from types import FrameType
 
 from tqdm import tqdm
 
-# Seconds within which a second signal to stop is the same one, come another way.
+# Within this many seconds a second signal is an echo of the first (terminal and torchrun both forward Ctrl-C).
 ECHO = 1.0
 
 
 @contextmanager
 def stop_on_signal() -> Iterator[threading.Event]:
-    """An event that Ctrl-C and SIGTERM set; a second one interrupts at once.
+    """An event that Ctrl-C or SIGTERM sets; a second signal interrupts at once.
 
-    One that comes with the first does not: Ctrl-C reaches all processes, and torchrun passes on what it got itself.
+    An echo of the first signal does not count as a second one: see ECHO.
     """
     stop = threading.Event()
-    told = 0.0
+    first = 0.0  # time of the first signal
     if threading.current_thread() is not threading.main_thread():
         yield stop
         return
 
     def handle(number: int, frame: FrameType | None) -> None:
-        nonlocal told
+        nonlocal first
         if stop.is_set():
-            if time.monotonic() - told < ECHO:
+            if time.monotonic() - first < ECHO:
                 return
             raise KeyboardInterrupt
-        told = time.monotonic()
+        first = time.monotonic()
         stop.set()
         tqdm.write("stopping after the current batch (again to stop at once) ...")
 

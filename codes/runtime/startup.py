@@ -1,6 +1,6 @@
-"""What a command does before it imports torch: find missing packages, then set up threads and memory.
+"""Set-up before torch is imported: report missing packages, configure threads and memory.
 
-Imports the standard library only, so that it also works in a Python where nothing is installed.
+Imports only the standard library, so that it also works in a Python without any packages.
 """
 
 import ctypes
@@ -12,10 +12,10 @@ from importlib.util import find_spec
 
 from .paths import PROJECT
 
-# Distributions whose modules have another name.
+# Distributions whose module has a different name.
 _MODULES = {"open_clip_torch": "open_clip", "opencv-python": "cv2", "pillow": "PIL", "pyyaml": "yaml"}
 
-# Parameters of glibc's mallopt, by the variables with which a user sets them.
+# Parameters of glibc's mallopt, by the environment variable with which a user sets each.
 _TRIM_THRESHOLD, _MMAP_MAX = -1, -4
 _MALLOC = {"MALLOC_TRIM_THRESHOLD_": (_TRIM_THRESHOLD, 2**31 - 1), "MALLOC_MMAP_MAX_": (_MMAP_MAX, 0)}
 
@@ -29,7 +29,7 @@ def requirements() -> dict[str, str]:
 
 
 def missing_packages(extra: Iterable[str] = ()) -> str | None:
-    """One line on the packages that this Python lacks and how to install them; None if it has them all."""
+    """One line that names missing packages and how to install them; None if nothing is missing."""
     needed = requirements() | {name: name for name in extra}
     missing = [name for name, module in needed.items() if find_spec(module) is None]
     if not missing:
@@ -41,18 +41,18 @@ def missing_packages(extra: Iterable[str] = ()) -> str | None:
 
 
 def set_up_threads() -> None:
-    """Let threads that wait for each other sleep. Acts only before torch is imported; the user's setting wins.
+    """Let waiting OpenMP threads sleep instead of spin. Has no effect after torch is imported; the user's setting wins.
 
-    Spinning threads take the cores from the processes that read images, and beside any other work on the machine an
-    evaluation can take ten times as long.
+    Spinning threads take cores from the processes that read images, and on a busy machine a network evaluation can
+    take ten times as long.
     """
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 
 def keep_memory() -> None:
-    """Let the C library keep freed memory; the user's own settings of it win.
+    """Let the C library keep freed memory instead of returning it to the system; the user's settings win.
 
-    A training step frees and allocates gigabytes, and fetching fresh pages takes a tenth of its time.
+    A training step frees and allocates gigabytes, and getting fresh pages takes a tenth of its time.
     """
     if sys.platform != "linux" or "glibc.malloc" in os.environ.get("GLIBC_TUNABLES", ""):
         return

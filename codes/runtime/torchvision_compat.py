@@ -1,6 +1,6 @@
 """Makes `import torchvision` work with a CPU-only torch.
 
-The registry's torchvision wheel is a CUDA build. Beside a CPU-only torch its compiled operators do not load, and
+The registry's torchvision wheel is a CUDA build. With a CPU-only torch its compiled operators do not load, and
 its Python code then fails at import with "operator torchvision::nms does not exist", although nothing in this
 project uses those operators. Declaring their schemas (without implementations) is enough for torchvision, and for
 lpips, open_clip and timm, which import it. Call `ensure_torchvision()` before the first import of any of them.
@@ -19,10 +19,10 @@ _MISSING_SCHEMAS = (
 
 @functools.cache
 def ensure_torchvision() -> torch.library.Library | None:
-    """Import torchvision, declaring its missing operators first if that is what it takes.
+    """Import torchvision, declaring its missing operators first if necessary.
 
-    The returned library (None where torchvision imports by itself) lives as long as the cache does: the
-    declarations vanish with the object.
+    The returned library (None if torchvision imports by itself) is kept alive by the cache: its
+    declarations vanish with it.
     """
     try:
         importlib.import_module("torchvision")

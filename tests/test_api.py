@@ -1,4 +1,4 @@
-"""From Python: what is documented holds, and it is what `test.py` computes."""
+"""The Python API: it does what docs/api.md says and computes the same images as `test.py`."""
 
 import re
 import shutil
@@ -28,7 +28,7 @@ ROOT = Path(__file__).parent.parent
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Weights, images and an option file; its image is data/rainy/LQ/000.png."""
+    """A folder with weights, images and an option file; `image` is data/rainy/LQ/000.png."""
     path = tmp_path_factory.mktemp("api")
     write_weights(path / "tiny.safetensors")
     write_images(path / "data", ("rainy",), images=2)
@@ -47,7 +47,7 @@ def image(folder):
 
 
 def test_test_py_and_the_api_make_the_same_image(folder, image):
-    """With the seed that test.py's records name, for every solver of the option file."""
+    """For every solver of the option file, with the seed from test.py's records."""
     assert run_test(["-opt", str(folder / "run.yml"), "--set", "datasets.val.max_images=1"]) == 0
     restorer = load_restorer(folder / "run.yml")
     results = folder / "results" / "run"
@@ -60,7 +60,7 @@ def test_test_py_and_the_api_make_the_same_image(folder, image):
         assert torch.equal(from_uint8(to_uint8(restored)), saved)
 
 
-def test_samples_are_those_of_single_calls_with_their_seeds(restorer, image):
+def test_samples_equal_single_calls_with_the_same_seeds(restorer, image):
     several = restorer.sample(image, 3, nfe=3, seed=7)
     assert several.seeds == (7, 8, 9) and several.nfe == 3
     singles = torch.stack([restorer(image, nfe=3, seed=seed) for seed in (7, 8, 9)])
@@ -72,7 +72,7 @@ def test_samples_are_those_of_single_calls_with_their_seeds(restorer, image):
 
 
 def test_results_are_ordinary_tensors(restorer, image):
-    """Not those of inference mode, which cannot be trained on or changed."""
+    """Not inference-mode tensors, which cannot be modified or trained on."""
     restored = restorer(image, nfe=2)
     assert not restored.is_inference() and not restorer.sample(image, 2, nfe=2).samples.is_inference()
     assert restored.dtype == torch.float32 and restored.min() >= 0 and restored.max() <= 1
@@ -87,7 +87,7 @@ def test_trajectory_leads_from_the_start_to_the_sample(restorer, image):
     assert torch.equal(out.sample, restorer(image, nfe=4, seed=5))
 
 
-def test_callback_counts_through_all_samples_and_can_stop(restorer, image):
+def test_callback_counts_the_steps_of_all_samples_and_can_stop(restorer, image):
     seen = []
     restorer.sample(image, 2, nfe=3, callback=lambda info: seen.append((info.step, info.steps)))
     assert seen == [(i, 6) for i in range(1, 7)]
@@ -105,7 +105,7 @@ def test_callback_counts_through_all_samples_and_can_stop(restorer, image):
     assert seen == [1]
 
 
-def test_arrays_and_pil_images_are_the_same_image(restorer, image):
+def test_arrays_and_pil_images_give_the_same_result(restorer, image):
     from PIL import Image
 
     pixels = to_uint8(image)
@@ -129,12 +129,12 @@ def test_arrays_and_pil_images_are_the_same_image(restorer, image):
         ("rainy.png", "got shape ()"),
     ],
 )
-def test_what_is_no_image_is_refused_with_the_reason(restorer, bad, reason):
+def test_bad_images_are_refused_with_a_reason(restorer, bad, reason):
     with pytest.raises(ImageError, match=re.escape(reason)):
         restorer(bad)
 
 
-def test_solver_is_the_files_unless_it_is_named(folder):
+def test_solver_defaults_to_the_option_file(folder):
     restorer = load_restorer(folder / "run.yml")  # posterior and mrsampler-pc, with 2 and 5 evaluations
     assert restorer.solver() == Solver("posterior", 2)
     assert replace(restorer, solvers=()).solver() == Solver("mrsampler", 8, order=1, clamp=True)
@@ -151,21 +151,21 @@ def test_solver_is_the_files_unless_it_is_named(folder):
         restorer.solver("postrior")
 
 
-def test_tile_of_a_call_replaces_the_files(restorer):
+def test_tile_argument_overrides_the_option_file(restorer):
     large = torch.rand(3, 64, 100, generator=torch.Generator().manual_seed(0))
     tiled = restorer.sample(large, 1, nfe=2, tile=64)
     assert tiled.tile == 64 and not torch.equal(tiled.sample, restorer(large, nfe=2))
     assert torch.equal(tiled.sample, replace(restorer, tile=64)(large, nfe=2))
 
 
-def test_samples_share_a_batch_only_as_far_as_tiles_stay_the_same(restorer, image, monkeypatch):
+def test_samples_are_batched_only_if_tiles_stay_the_same(restorer, image, monkeypatch):
     assert restorer.samples_at_once(image, 4) == 1
     monkeypatch.setattr(Restorer, "tile_for", lambda self, batch: None if len(batch) <= 5 else 128)
     on_gpu = replace(restorer, device=torch.device("cuda"))
     assert on_gpu.samples_at_once(image, 12) == 3 and on_gpu.samples_at_once(image, 4) == 4
 
 
-def test_option_file_needs_no_datasets_and_overrides_hold(folder):
+def test_option_file_needs_no_datasets_and_overrides_apply(folder):
     path = write_options(folder, "bare", datasets=None, metrics=None)
     path.write_text(re.sub(r'"(datasets|metrics)": null, ', "", path.read_text()))
     restorer = load_restorer(path, overrides=["tile=128", "sampler.num_sample_steps=3"])
@@ -185,7 +185,7 @@ def test_mistakes_name_file_and_key(folder, tmp_path):
         load_restorer(folder / "run.yml", overrides=["sampler.ordr=2"])
 
 
-def test_network_with_contexts_asks_for_its_encoder(tmp_path):
+def test_network_with_contexts_requires_its_encoder(tmp_path):
     name, variant, setting = EXAMPLES["daclip"]
     choice = architecture(name, setting, variant)
     save_checkpoint(tmp_path / "context.safetensors", build(choice).state_dict(), Metadata(choice, "noise"))
@@ -210,13 +210,13 @@ def test_importing_the_package_imports_no_torch():
         assert getattr(codes, name).__doc__
 
 
-# What docs/api.md shows.
+# ---- the examples of docs/api.md
 
-MEAN, VARIANCE = 0.1, 0.03  # clipping to [-1, 1] has nothing to clip
+MEAN, VARIANCE = 0.1, 0.03  # well within [-1, 1], so that clipping changes nothing
 
 
 class ExactGaussian:
-    """Networks of two other projects that know N(MEAN, VARIANCE) exactly, and a table of VP times."""
+    """Exact networks for N(MEAN, VARIANCE) in the form of two other projects, and a table of VP times."""
 
     alphas_cumprod = np.cumprod(1 - np.linspace(1e-4, 0.02, 1000))
 
@@ -264,7 +264,7 @@ def test_documented_examples_run_and_find_the_exact_answer(folder, tmp_path, mon
         assert out.nfe == 20
         assert (out.sample - expected).abs().max() < 0.02
     assert (names["vp"].sample - names["flow"].sample).abs().max() < 1e-4
-    # And the more evaluations, the nearer.
+    # More evaluations come closer.
     fine = sample(
         names["from_flow"], sde, zero, replace(names["solver"], num_sample_steps=160), fit_target="data", x_init=start
     )

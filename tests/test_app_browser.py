@@ -20,7 +20,7 @@ CHROMIUM = os.environ.get("CHROMIUM") or next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
 )
 FLAGS = ("no-sandbox", "disable-gpu", "disable-background-networking", "disable-component-update", "disable-sync")
-PATIENCE = 120_000  # milliseconds until a test gives up; nothing waits longer than it has to
+PATIENCE = 120_000  # milliseconds until a wait gives up
 
 pytestmark = [
     pytest.mark.slow,
@@ -44,15 +44,15 @@ def browser():
 
 @pytest.fixture
 def opened(server, browser):
-    """Opens pages as different users; in the end none may have asked another server or had a script's error."""
-    contexts, asked, errors = [], [], []
+    """Open pages as different users; in the end, none may have contacted another server or had a script error."""
+    contexts, requested, errors = [], [], []
 
     def open_page(**options):
         context = browser.new_context(**({"viewport": {"width": 1280, "height": 900}} | options))
         context.set_default_timeout(PATIENCE)
         contexts.append(context)
         page = context.new_page()
-        page.on("request", lambda request: asked.append(request.url))
+        page.on("request", lambda request: requested.append(request.url))
         page.on("pageerror", lambda error: errors.append(str(error)))
         page.on("console", lambda message: message.type == "error" and errors.append(message.text))
         page.goto(server.url)
@@ -63,8 +63,8 @@ def opened(server, browser):
     for context in contexts:
         context.close()
     own = urlsplit(server.url).netloc
-    foreign = {url[:200] for url in asked if urlsplit(url).netloc != own and not url.startswith(("data:", "blob:"))}
-    assert asked and not foreign
+    foreign = {url[:200] for url in requested if urlsplit(url).netloc != own and not url.startswith(("data:", "blob:"))}
+    assert requested and not foreign
     assert not errors
 
 
@@ -119,7 +119,7 @@ def test_upload_restore_slide_and_download(server, opened):
     assert page.screenshot(clip=box) != before
 
 
-def test_examples_have_a_reference_and_samples_a_map(opened):
+def test_examples_have_a_reference_and_several_samples_an_uncertainty_map(opened):
     page = opened()
     page.locator("#examples button").nth(4).click()
     page.wait_for_selector("#image img")
@@ -150,7 +150,7 @@ def test_comparison_fills_its_grid(opened):
         ("drawing.svg", b'<svg xmlns="http://www.w3.org/2000/svg"><script>alert(1)</script></svg>', "SVG"),
     ],
 )
-def test_bad_uploads_get_a_message_and_a_good_one_then_works(opened, name, content, expected):
+def test_a_good_upload_works_after_a_bad_one_got_a_message(opened, name, content, expected):
     page = opened()
     upload(page, content, name)
     page.wait_for_selector(f"#problem .note.error:has-text('{expected}')")
@@ -162,7 +162,7 @@ def test_bad_uploads_get_a_message_and_a_good_one_then_works(opened, name, conte
     finished(page)
 
 
-def test_without_an_image_the_button_says_what_to_do(opened):
+def test_restore_without_an_image_says_what_to_do(opened):
     page = opened()
     page.locator("#run").click()
     page.wait_for_selector("#status .note.error:has-text('Choose an image first')")
@@ -174,7 +174,7 @@ def test_two_users_at_once_and_one_cancels(opened):
     for i, page in enumerate((first, second, third)):
         upload(page, png(seed=i, **({"height": 600, "width": 600} if page is first else {})))
         page.wait_for_selector("#image img")
-    set_number(first, "samples", 16)  # with so many evaluations of so large an image it does not end by itself
+    set_number(first, "samples", 16)  # enough work that it does not finish before it is cancelled
     restore(first, 100)
     first.wait_for_selector("#status .bar:has-text('step')")
     restore(second)
@@ -188,7 +188,7 @@ def test_two_users_at_once_and_one_cancels(opened):
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_a_phone_needs_no_sideways_scrolling(opened, scheme):
+def test_no_horizontal_scrolling_on_a_phone(opened, scheme):
     page = opened(viewport={"width": 390, "height": 844}, color_scheme=scheme)
     upload(page, png())
     page.wait_for_selector("#image img")

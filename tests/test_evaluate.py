@@ -1,4 +1,4 @@
-"""An evaluation that can be trusted, stopped, resumed and divided."""
+"""Test runs: their results are right, and they can be stopped, resumed and divided among processes."""
 
 import errno
 import json
@@ -30,7 +30,7 @@ ROOT = Path(__file__).parent.parent
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory):
-    """Weights, images, and an evaluation that ran without interruption."""
+    """Weights, images, and a test run without interruption."""
     folder = tmp_path_factory.mktemp("world")
     write_weights(folder / "tiny.safetensors")
     write_images(folder / "data")
@@ -48,7 +48,7 @@ def same_as_reference(folder: Path, world: Path) -> None:
         assert text == timeless(reference(world))[kind]
 
 
-def test_folder_has_everything(world):
+def test_results_folder_is_complete(world):
     folder = reference(world)
     records = read_records(folder)
     assert len(records) == 2 * 4 * 5  # tasks, solvers, images
@@ -82,8 +82,8 @@ def test_folder_has_everything(world):
         assert cv2.imread(str(folder / f"{task}.png")).shape[1] > 6 * 200  # LQ, four solvers, GT
 
 
-def test_images_are_what_the_sampler_gives(world):
-    """The saved image is the sample of the published pieces, clipped and rounded: nothing is added on the way."""
+def test_saved_images_equal_the_samplers_output(world):
+    """The saved image is the output of `sample`, clipped and rounded, and nothing else."""
     from codes.networks.checkpoints import load_network
     from codes.networks.predictor import predictor
     from codes.sde import MeanRevertingSDE
@@ -104,7 +104,7 @@ def test_batch_size_changes_nothing(world, copy, batch_size):
     same_as_reference(copy / "results" / "reference", world)
 
 
-def test_started_again_it_computes_nothing_twice(world, copy, monkeypatch):
+def test_a_restarted_run_computes_nothing_twice(world, copy, monkeypatch):
     options = str(write_options(copy, "reference"))
     assert evaluate(["-opt", options]) == 0
     before = images_of(copy / "results" / "reference")
@@ -125,7 +125,7 @@ def test_half_written_records_do_not_count(world, copy):
     same_as_reference(records.parent, world)
 
 
-def test_a_record_without_its_image_is_done_again(world, copy):
+def test_an_image_that_was_deleted_is_restored_again(world, copy):
     options = str(write_options(copy, "reference"))
     assert evaluate(["-opt", options]) == 0
     folder = copy / "results" / "reference"
@@ -141,14 +141,14 @@ def run_in_child(arguments: list[str]) -> None:
 
 @pytest.fixture(scope="module")
 def children():
-    """Starts evaluations in processes of their own, quickly: torch is imported once."""
+    """Start test runs in their own processes quickly: torch is imported only once."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["codes.evaluation.run", "tests.test_evaluate"])
     return context
 
 
 @pytest.mark.slow
-def test_killed_at_ten_moments_it_still_gets_there(world, copy, children):
+def test_a_run_killed_ten_times_still_completes(world, copy, children):
     options = write_options(copy, "reference")
     folder = copy / "results" / "reference"
     for moment in range(10):
@@ -156,7 +156,7 @@ def test_killed_at_ten_moments_it_still_gets_there(world, copy, children):
         child.start()
         deadline = time.monotonic() + 60
         while child.is_alive() and time.monotonic() < deadline:
-            # Each time a little further, and not always right after a record.
+            # A little further each time, and not always right after a record.
             if len(read_records(folder)) >= 4 * moment:
                 time.sleep(0.013 * (moment % 4))
                 break
@@ -164,7 +164,7 @@ def test_killed_at_ten_moments_it_still_gets_there(world, copy, children):
         os.kill(child.pid, signal.SIGKILL)
         child.join()
         done = read_records(folder)
-        for key in done:  # what is recorded is complete
+        for key in done:  # every recorded image is complete
             assert read_picture(folder / key[0] / key[1] / f"{key[2]}.png").rgb.shape[0] == 3
     assert evaluate(["-opt", str(options)]) == 0
     same_as_reference(folder, world)
@@ -185,12 +185,12 @@ def test_ctrl_c_finishes_the_batch_and_prints_the_table(world, copy, children, c
     assert 3 <= len(done) < 60
     summary = json.loads((folder / "summary.json").read_text())
     assert sum(row["images"] for row in summary["rows"] if row["nfe"]) == len(done)
-    assert any("not restored yet: start again" in note for note in summary["notes"])
+    assert any("not restored yet; run the same command again" in note for note in summary["notes"])
     assert not list(folder.rglob("*.part"))
 
 
-def test_one_ctrl_c_that_comes_twice_is_one(monkeypatch):
-    """torchrun passes on to its processes what the terminal has sent them already."""
+def test_an_echo_of_ctrl_c_is_not_a_second_one(monkeypatch):
+    """torchrun forwards to its processes the signal that the terminal has already sent them."""
     with stop_on_signal() as stop:
         signal.raise_signal(signal.SIGINT)
         signal.raise_signal(signal.SIGTERM)
@@ -210,10 +210,10 @@ def torchrun(processes: int, options: Path, code: int = 0) -> str:
 
 
 @pytest.mark.slow
-def test_what_any_process_leaves_out_is_in_the_table(copy):
+def test_images_left_out_by_any_process_are_counted_in_the_table(copy):
     for name in ("000", "003"):
         (copy / "data" / "rainy" / "LQ" / f"{name}.png").write_text("no image")
-    (copy / "data" / "hazy" / "LQ" / "002.png").unlink()  # its clean image has no partner
+    (copy / "data" / "hazy" / "LQ" / "002.png").unlink()  # leaves its clean image without a partner
     printed = torchrun(2, write_options(copy, "run"), code=1)
     rows = json.loads((copy / "results" / "run" / "summary.json").read_text())
     assert {(row["task"], row["images"], row["left_out"]) for row in rows["rows"]} == {("rainy", 3, 2), ("hazy", 4, 1)}
@@ -222,12 +222,12 @@ def test_what_any_process_leaves_out_is_in_the_table(copy):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("processes", [2, 3])
-def test_several_processes_give_the_same(world, copy, processes):
+def test_several_processes_give_the_same_results(world, copy, processes):
     torchrun(processes, write_options(copy, "reference"))
     folder = copy / "results" / "reference"
     shares = [len(path.read_bytes().splitlines()) for path in folder.glob("records.*.jsonl")]
     assert len(shares) == processes
-    assert max(shares) - min(shares) <= 4  # the four solvers of one image: the tasks are shared as one
+    assert max(shares) - min(shares) <= 4  # one image with four solvers: the tasks are divided as one
     same_as_reference(folder, world)
 
 
@@ -238,7 +238,7 @@ def test_another_number_of_processes_finishes_the_job(world, copy):
     assert evaluate(["-opt", str(options)]) == 0
     records = folder / "records.0.jsonl"
     records.write_bytes(b"".join(records.read_bytes().splitlines(keepends=True)[:11]))
-    records.rename(folder / "records.5.jsonl")  # of a process that is no more
+    records.rename(folder / "records.5.jsonl")  # of a process that no longer exists
     torchrun(2, options)
     assert len((folder / "records.5.jsonl").read_bytes().splitlines()) == 11
     same_as_reference(folder, world)
@@ -255,7 +255,7 @@ def test_other_options_in_the_same_folder_are_refused(world, copy, capsys):
     assert "  seed: 0 -> 3" in message and "  sampler.tau: not given -> 1.0" in message
     assert evaluate(["-opt", changed, "--fresh"]) == 0
     assert (copy / "results" / "reference-2" / "summary.json").is_file()
-    # What does not change the images may differ.
+    # Options that do not affect the images may differ.
     other = write_options(copy, "reference", sampler={"num_sample_steps": 2}, batch_size=2, workers=1, **common)
     assert evaluate(["-opt", str(other)]) == 0
 
@@ -276,7 +276,7 @@ def test_score_only_adds_a_metric_to_an_old_run(world, copy):
     assert all(row["metrics"]["psnr_y"] > 0 for row in rows)
 
 
-def test_bad_images_are_left_out_by_name_and_the_rest_goes_on(world, copy, capsys):
+def test_bad_images_are_left_out_by_name_and_the_others_restored(world, copy, capsys):
     lq = copy / "data" / "rainy" / "LQ"
     whole = (lq / "001.png").read_bytes()
     (lq / "001.png").write_bytes(whole[: len(whole) // 2])
@@ -335,7 +335,7 @@ def test_nan_stops_the_run_and_names_image_and_step(world, copy, capsys, monkeyp
     assert "hazy/000 with posterior-nfe2: the state is not finite after step 2 of 2" in message
 
 
-def test_full_disk_keeps_what_was_recorded(world, copy, capsys, monkeypatch):
+def test_full_disk_keeps_recorded_results(world, copy, capsys, monkeypatch):
     from codes.evaluation import run as module
 
     original, written = module.write_atomically, []
@@ -357,7 +357,7 @@ def test_full_disk_keeps_what_was_recorded(world, copy, capsys, monkeypatch):
     same_as_reference(folder, world)
 
 
-def test_unwritable_results_folder(world, copy, capsys):
+def test_unwritable_results_folder_is_one_clear_line(world, copy, capsys):
     (copy / "file").write_text("in the way")
     assert evaluate(["-opt", str(write_options(copy, "run", results=str(copy / "file")))]) == 2
     assert "file/run: cannot be written: Not a directory" in capsys.readouterr().err
@@ -389,7 +389,7 @@ def test_unwritable_results_folder(world, copy, capsys):
         ({"sampler": {"ordr": 2}}, "sampler.ordr: unknown option, did you mean 'order'?"),
     ],
 )
-def test_bad_options_data_and_weights_are_one_clear_line(copy, capsys, changes, message):
+def test_bad_options_data_and_weights_give_one_clear_line(copy, capsys, changes, message):
     (copy / "empty").mkdir()
     (copy / "text.pth").write_text("no weights")
 
@@ -408,7 +408,7 @@ def test_bad_options_data_and_weights_are_one_clear_line(copy, capsys, changes, 
     assert not (copy / "results").exists()
 
 
-def test_dry_run_shows_the_work_and_does_none(world, copy, capsys):
+def test_dry_run_shows_the_work_without_doing_it(world, copy, capsys):
     assert (
         evaluate(["-opt", str(write_options(copy, "dry")), "--dry-run", "--set", "sampler.num_sample_steps=[3, 4]"])
         == 0

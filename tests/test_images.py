@@ -1,4 +1,4 @@
-"""Images are read as a person expects, or refused with a reason; what is written is complete."""
+"""Images are read as a viewer would show them or refused with a reason, and written completely or not at all."""
 
 import struct
 import zlib
@@ -84,13 +84,13 @@ def test_alpha_is_kept_and_full_alpha_is_dropped(tmp_path, scene):
     assert np.array_equal(pixels(read_picture(tmp_path / "a.png")), scene)
     save_image(scene, tmp_path / "b.png", np.full_like(alpha, 255))
     assert read_picture(tmp_path / "b.png").alpha is None
-    with pytest.raises(ImageError, match="no transparency, use .png"):
+    with pytest.raises(ImageError, match="no transparency; use .png"):
         save_image(scene, tmp_path / "c.jpg", alpha)
 
 
 @pytest.mark.parametrize("orientation", range(1, 9))
 def test_exif_orientation_is_applied_to_colours_and_alpha(scene, orientation):
-    """Each orientation says how the stored image lies: turning it back gives the scene."""
+    """Undoing each stored orientation gives the scene."""
     stored = {
         1: scene,
         2: scene[:, ::-1],
@@ -108,7 +108,7 @@ def test_exif_orientation_is_applied_to_colours_and_alpha(scene, orientation):
 
 
 def exif_block(orientation: int, order: str, preview: bool) -> bytes:
-    """An EXIF block with maker, orientation and date, and a second directory if it has a preview."""
+    """An EXIF block with maker, orientation and date, and on request a second directory for a preview."""
     from PIL import Image
 
     block = Image.Exif()
@@ -126,7 +126,7 @@ def exif_block(orientation: int, order: str, preview: bool) -> bytes:
 
 @pytest.mark.parametrize("order", ["<", ">"])
 @pytest.mark.parametrize("preview", [False, True])
-def test_metadata_are_made_upright_and_lose_the_preview(order, preview):
+def test_metadata_is_made_upright_and_loses_the_preview(order, preview):
     from PIL import ExifTags, Image
 
     for turn in range(1, 9):
@@ -141,7 +141,7 @@ def test_metadata_are_made_upright_and_lose_the_preview(order, preview):
     assert preview or upright(exif_block(1, order, False)) == exif_block(1, order, False)
 
 
-def test_damaged_metadata_are_no_reason_to_refuse_an_image(recwarn):
+def test_images_with_damaged_metadata_are_accepted(recwarn):
     rng = np.random.default_rng(0)
     for _ in range(500):
         block = bytearray(exif_block(6, ">", True))
@@ -185,11 +185,11 @@ def test_truncated_files_are_refused(scene, suffix):
         (b"", "the file is empty"),
         (b"hello world, this is text", "not an image in a known format"),
         (b"<svg xmlns='http://www.w3.org/2000/svg'/>", "not an image in a known format"),
-        (b"GIF89a" + bytes(50), "GIF is not supported, save it as PNG"),
+        (b"GIF89a" + bytes(50), "GIF is not supported; save it as PNG"),
         (b"\x89PNG\r\n\x1a\n" + bytes(30), "the PNG file is truncated or damaged"),
     ],
 )
-def test_what_is_no_image_is_refused(content, reason):
+def test_files_that_are_not_images_are_refused(content, reason):
     with pytest.raises(ImageError, match=f"^name: {reason}"):
         decode_picture(content, "name")
 
@@ -199,7 +199,7 @@ def test_float_tiff_and_tiff_with_alpha_are_refused(tmp_path, scene):
     with pytest.raises(ImageError, match="type float32 are not supported"):
         decode_picture(content, "x")
     transparent = np.concatenate([scene, np.full((24, 36, 1), 100, np.uint8)], axis=2)
-    with pytest.raises(ImageError, match="TIFF with transparency is not supported, save it as PNG"):
+    with pytest.raises(ImageError, match="TIFF with transparency is not supported; save it as PNG"):
         decode_picture(cv2.imencode(".tif", transparent)[1].tobytes(), "x")
 
 
@@ -213,7 +213,7 @@ def test_missing_file_and_folder(tmp_path):
 def test_eight_bit_round_trip_and_rounding():
     values = torch.arange(256, dtype=torch.float32).view(1, 16, 16).repeat(3, 1, 1)
     assert torch.equal(from_uint8(to_uint8(values / 255)), values / 255)
-    # Half to even, and clipped: as the published conversion.
+    # Rounded half to even and clipped, like the published conversion.
     image = torch.tensor([-0.2, 0.5 / 255, 1.5 / 255, 2.5 / 255, 1.7]).view(1, 1, 5).repeat(3, 1, 1)
     assert to_uint8(image)[0, :, 0].tolist() == [0, 0, 2, 2, 255]
 

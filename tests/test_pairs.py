@@ -1,4 +1,4 @@
-"""Folders of images are found and paired, and what does not fit is named."""
+"""Images are found and paired, and those without a partner are named."""
 
 import numpy as np
 import pytest
@@ -24,7 +24,7 @@ def test_images_are_found_recursively_in_name_order(folder):
     assert list(find_images(root)) == ["10", "2", "a", "b", "sub/c"]
 
 
-def test_pairing_by_name_ignores_the_suffix_and_names_what_is_left(folder):
+def test_pairing_by_name_ignores_the_suffix_and_reports_unpaired_images(folder):
     items, problems = pair(folder("LQ", ["1.jpg", "2.png", "4.png"]), folder("GT", ["1.png", "2.png", "3.png"]))
     assert [(item.name, item.lq.name, item.gt.name) for item in items] == [
         ("1", "1.jpg", "1.png"),
@@ -44,7 +44,7 @@ def test_pairing_by_pattern(folder):
     assert not problems
     with pytest.raises(DataError, match=r"no names in common .*'rain-001', 'norain-001'.*set pairing"):
         pair(lq, gt)
-    with pytest.raises(DataError, match=r"'rain' must contain \{\} once"):
+    with pytest.raises(DataError, match=r"'rain' must contain \{\} exactly once"):
         Pattern("rain", "norain-{}")
 
 
@@ -55,13 +55,13 @@ def test_pairing_by_order_needs_equal_numbers(folder):
         pair(lq, folder("GT", ["z.png"]), "order")
 
 
-def test_folders_that_cannot_be_used(folder, tmp_path):
+def test_unusable_folders_are_refused(folder, tmp_path):
     with pytest.raises(DataError, match="nowhere: no such folder"):
         find_images(tmp_path / "nowhere")
     (tmp_path / "empty").mkdir()
     with pytest.raises(DataError, match="empty: no images"):
         find_images(tmp_path / "empty")
-    with pytest.raises(DataError, match="two images with one name"):
+    with pytest.raises(DataError, match="two images with the same name"):
         find_images(folder("twice", ["a.png", "a.jpg"]))
 
 

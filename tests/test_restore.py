@@ -1,4 +1,4 @@
-"""restore.py: every photo comes out as it should or is told, nothing is overwritten, a killed run goes on."""
+"""restore.py: every photo is restored or reported, nothing is overwritten, and a killed run resumes."""
 
 import io
 import json
@@ -38,7 +38,7 @@ def folder(tmp_path, monkeypatch):
 
 @pytest.fixture
 def run(folder, weights):
-    """restore.py with a small network, in this process; gives the exit code."""
+    """Run restore.py with a small network in this process; returns the exit code."""
 
     def start(*arguments: str, nfe: int = 2) -> int:
         return restore([*arguments, "--opt", str(weights), "--nfe", str(nfe), "--device", "cpu"])
@@ -58,10 +58,10 @@ def records(folder: Path) -> list[dict]:
     return [json.loads(line) for line in (folder / RECORDS).read_text().splitlines()]
 
 
-# ---- what comes out
+# ---- results
 
 
-def test_folder_comes_out_with_names_and_the_images_of_the_api(run, folder, weights):
+def test_folder_is_restored_under_the_same_names_as_by_the_python_api(run, folder, weights):
     before = files(folder / "photos")
     assert run("photos", "-o", "out", "--seed", "3") == 0
     assert sorted(images(folder / "out")) == ["a.png", "b.png", "trip/a.png"]
@@ -97,13 +97,13 @@ def test_samples_mean_uncertainty_and_comparison(run, folder, weights):
     assert sheet.shape == (16, 4 * 28 - 4, 3) and not shown
 
 
-def test_uncertainty_alone_draws_four(run, folder):
+def test_uncertainty_alone_draws_four_samples(run, folder):
     assert run("photos/a.png", "-o", "out", "--uncertainty") == 0
     assert "a.sample-4.png" in images(folder / "out")
 
 
 def photo_with_everything(path: Path, **options) -> bytes:
-    """A photo that lies on its side, with EXIF and colour profile; returns the profile."""
+    """Write a photo stored on its side, with EXIF and colour profile; returns the profile."""
     exif = Image.Exif()
     exif[0x010F], exif[0x0112] = "Maker", 6
     profile = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
@@ -113,12 +113,12 @@ def photo_with_everything(path: Path, **options) -> bytes:
 
 
 @pytest.mark.parametrize("name", ["IMG 01.JPG", "x.png", "x.webp", "x.tif"])
-def test_metadata_are_kept_and_the_orientation_is_applied_once(run, folder, name):
+def test_metadata_is_kept_and_the_orientation_is_applied_once(run, folder, name):
     profile = photo_with_everything(folder / name)
     assert run(name, "-o", "out") == 0
     with Image.open(folder / "out" / name) as result:
         assert result.format == Image.open(folder / name).format
-        assert result.size == (16, 24)  # stood up
+        assert result.size == (16, 24)  # turned upright
         assert result.getexif()[0x010F] == "Maker" and result.getexif().get(0x0112, 1) == 1
         assert result.info["icc_profile"] == profile
     before, after = read_picture(name), read_picture(folder / "out" / name)
@@ -130,7 +130,7 @@ def test_xmp_is_kept_and_the_old_preview_is_not(run, folder):
     xmp = b'<x:xmpmeta xmlns:x="adobe:ns:meta/">words</x:xmpmeta>'
     photo_with_everything(folder / "x.jpg", xmp=xmp)
     content = (folder / "x.jpg").read_bytes()
-    # EXIF that says it has a second directory, as cameras write for the preview.
+    # EXIF with a second directory, which cameras use for the preview.
     at = content.index(b"MM\x00*") + 8
     count = int.from_bytes(content[at : at + 2], "big")
     link = at + 2 + 12 * count
@@ -141,7 +141,7 @@ def test_xmp_is_kept_and_the_old_preview_is_not(run, folder):
         assert result.info["exif"][6:][8 + 2 + 12 * count :][:4] == bytes(4)
 
 
-def test_profile_of_a_grey_photo_is_not_given_to_the_rgb_result(run, folder):
+def test_grey_colour_profile_is_not_copied_to_the_rgb_result(run, folder):
     grey = bytearray(ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes())
     grey[16:20] = b"GRAY"
     Image.fromarray(np.zeros((16, 16), np.uint8)).save(folder / "g.jpg", icc_profile=bytes(grey))
@@ -158,16 +158,16 @@ def test_transparency_is_kept_in_all_samples(run, folder, suffix):
         assert np.array_equal(read_picture(folder / "out" / name).alpha, pixels[..., 3])
 
 
-def test_grey_map_format_stays_one(run, folder):
+def test_pgm_results_stay_grey(run, folder):
     save_image(np.full((16, 16, 3), 90, np.uint8), folder / "g.pgm")
     assert run("g.pgm", "-o", "out") == 0
     assert (folder / "out" / "g.pgm").read_bytes().startswith(b"P5")
 
 
-# ---- what cannot be restored
+# ---- photos that cannot be restored
 
 
-def test_bad_files_are_told_each_and_the_others_come_out(run, folder, capsys):
+def test_each_bad_file_is_reported_and_the_others_are_restored(run, folder, capsys):
     photos = folder / "photos"
     (photos / "empty.png").write_bytes(b"")
     (photos / "text.jpg").write_text("hello")
@@ -192,21 +192,21 @@ def test_bad_files_are_told_each_and_the_others_come_out(run, folder, capsys):
     assert sorted(images(folder / "out")) == ["a.png", "b.png", "trip/a.png"]
 
 
-def test_results_of_one_name_and_results_in_place_are_refused(run, folder, capsys):
+def test_colliding_result_names_and_results_in_place_are_refused(run, folder, capsys):
     assert run("photos/a.png", "photos/trip/a.png", "-o", "out") == 1
-    assert "left out: photos/trip/a.png: its result a.png would have the name of one of photos/a.png" in (
+    assert "left out: photos/trip/a.png: its result a.png would have the same name as one of photos/a.png" in (
         capsys.readouterr().err
     )
     before = files(folder / "photos")
     assert run("photos", "-o", "photos", "--overwrite") == 1
-    assert "left out: photos/a.png: its result would take its place" in capsys.readouterr().err
+    assert "left out: photos/a.png: its result would replace it" in capsys.readouterr().err
     assert files(folder / "photos") == before
     save_image(np.zeros((16, 16, 3), np.uint8), folder / "photos" / "b.mean.png")
     assert run("photos/b.png", "photos/b.mean.png", "-o", "more", "--samples", "2") == 1
-    assert "b.mean.png: its result b.mean.png would have the name of one of photos/b.png" in capsys.readouterr().err
+    assert "b.mean.png: its result b.mean.png would have the same name as one of photos/b.png" in capsys.readouterr().err
 
 
-def test_a_network_that_fails_on_one_photo_restores_the_others(run, folder, monkeypatch, capsys):
+def test_failure_on_one_photo_does_not_stop_the_others(run, folder, monkeypatch, capsys):
     original = restoring.restored
 
     def failing(restorer, picture, wishes, callback):
@@ -241,13 +241,13 @@ def test_full_disk_ends_the_run_with_one_line(run, folder, monkeypatch, capsys):
         (["-", "--compare"], "without --compare"),
     ],
 )
-def test_wrong_arguments_are_told_before_anything_is_loaded(arguments, reason, capsys):
+def test_wrong_arguments_are_reported_before_anything_is_loaded(arguments, reason, capsys):
     with pytest.raises(SystemExit) as stopped:
         restore(arguments)
     assert stopped.value.code == 2 and reason in capsys.readouterr().err
 
 
-def test_wrong_options_end_with_2(run, folder, weights, capsys):
+def test_wrong_options_give_exit_code_2(run, folder, weights, capsys):
     assert restore(["photos", "-o", "out", "--opt", "nowhere.yml"]) == 2
     assert restore(["photos", "-o", "out", "--opt", str(weights), "--algorithm", "hein"]) == 2
     (folder / "file").write_text("")
@@ -258,10 +258,10 @@ def test_wrong_options_end_with_2(run, folder, weights, capsys):
     assert not (folder / "out").exists()
 
 
-# ---- what is there already
+# ---- existing results
 
 
-def test_what_is_done_is_skipped_and_only_missing_results_are_made(run, folder, capsys):
+def test_finished_photos_are_skipped_and_only_missing_results_are_made(run, folder, capsys):
     assert run("photos", "-o", "out") == 0
     before = {name: (folder / "out" / name).stat().st_mtime_ns for name in files(folder / "out")}
     assert run("photos", "-o", "out") == 0
@@ -274,20 +274,20 @@ def test_what_is_done_is_skipped_and_only_missing_results_are_made(run, folder, 
     assert "3 restored" in capsys.readouterr().err and (folder / "out" / "trip" / "a.compare.png").is_file()
 
 
-def test_results_within_the_folder_of_photos_are_no_photos(run, folder, capsys):
+def test_results_inside_the_photo_folder_are_not_taken_for_photos(run, folder, capsys):
     assert run("photos", "-o", "photos/restored", "--samples", "2") == 0
     before = files(folder)
     assert run("photos", "-o", "photos/restored", "--samples", "2") == 0
     assert "0 restored, 3 already there" in capsys.readouterr().err and files(folder) == before
-    assert run("photos/trip", "-o", ".") == 0  # other files below the folder of results are photos
+    assert run("photos/trip", "-o", ".") == 0  # other files in the results folder are photos
     assert "1 restored" in capsys.readouterr().err and (folder / "a.png").is_file()
 
 
-def test_nothing_is_overwritten_unless_asked(run, folder, capsys):
+def test_nothing_is_overwritten_without_overwrite(run, folder, capsys):
     (folder / "out").mkdir()
     (folder / "out" / "b.png").write_bytes(b"mine")
     assert run("photos", "-o", "out") == 1
-    assert "out/b.png: is there, and is no result of restore.py; --overwrite replaces it" in capsys.readouterr().err
+    assert "out/b.png: exists but is not a result of restore.py; --overwrite replaces it" in capsys.readouterr().err
     assert (folder / "out" / "b.png").read_bytes() == b"mine" and (folder / "out" / "a.png").is_file()
     before = images(folder / "out")
 
@@ -297,14 +297,14 @@ def test_nothing_is_overwritten_unless_asked(run, folder, capsys):
     )
     save_image(np.zeros((16, 16, 3), np.uint8), folder / "photos" / "a.png")
     assert run("photos/a.png", "-o", "out") == 1
-    assert "out/a.png: was made from another photo of this name" in capsys.readouterr().err
+    assert "out/a.png: was made from another photo with the same name" in capsys.readouterr().err
     assert images(folder / "out") == before
 
     assert run("photos", "-o", "out", "--overwrite") == 0
     assert images(folder / "out")["b.png"] != b"mine" and images(folder / "out")["a.png"] != before["a.png"]
     (folder / "out" / "b.png").write_bytes(b"edited")
     assert run("photos", "-o", "out") == 1
-    assert "out/b.png: is there, and is not what was written there" in capsys.readouterr().err
+    assert "out/b.png: exists but was modified since restore.py wrote it" in capsys.readouterr().err
     assert (folder / "out" / "b.png").read_bytes() == b"edited"
 
 
@@ -316,8 +316,8 @@ class Killed(BaseException):
 
 
 @pytest.mark.parametrize("at", [1, 2, 4, 6, 9])
-def test_ended_at_any_write_the_next_run_completes_it(run, folder, monkeypatch, at):
-    """Three photos with three results each: the run ends as the n-th of nine files is about to be written."""
+def test_a_run_that_ends_at_any_write_is_completed_by_the_next(run, folder, monkeypatch, at):
+    """Three photos with three results each: the run ends just before the n-th of nine files is written."""
     from codes.restoration import photo_files
 
     assert run("photos", "-o", "whole", "--samples", "2") == 0
@@ -339,15 +339,15 @@ def test_ended_at_any_write_the_next_run_completes_it(run, folder, monkeypatch, 
     times = {name: (folder / "out" / name).stat().st_mtime_ns for name in done}
     assert len(done) == at - 1
     with (folder / "out" / RECORDS).open("ab") as file:
-        file.write(b'{"name": "b.p')  # and half a record
+        file.write(b'{"name": "b.p')  # half a record
     assert run("photos", "-o", "out", "--samples", "2") == 0
     assert images(folder / "out") == images(folder / "whole")
-    for name in written[: len(written) // 3 * 3]:  # the photos that had all their results were left alone
+    for name in written[: len(written) // 3 * 3]:  # photos with all their results were not written again
         assert (folder / "out" / name).stat().st_mtime_ns == times[name]
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="no SIGKILL on this system")
-def test_killed_in_the_middle_and_started_again_loses_and_repeats_nothing(folder, weights):
+def test_a_killed_and_restarted_run_loses_and_repeats_nothing(folder, weights):
     rng = np.random.default_rng(1)
     for i in range(8):
         save_image(rng.integers(0, 255, (32, 32, 3)).astype(np.uint8), folder / "many" / f"{i}.png")
@@ -371,7 +371,7 @@ def test_killed_in_the_middle_and_started_again_loses_and_repeats_nothing(folder
     )
 
 
-def test_interrupted_it_finishes_the_photo_and_says_so(run, folder, monkeypatch, capsys):
+def test_an_interrupted_run_finishes_the_current_photo_and_says_so(run, folder, monkeypatch, capsys):
     original = restoring.restored
 
     def interrupted(*arguments):
@@ -404,7 +404,7 @@ def test_bad_stdin_gives_a_message_and_no_output(weights, monkeypatch, capsysbin
 
 
 class Recogniser:
-    """A restorer that changes nothing and knows what a photo suffers from."""
+    """A restorer that changes nothing and describes every photo in the same way."""
 
     daclip, tile, precision = object(), "auto", "auto"
 
@@ -418,7 +418,7 @@ class Recogniser:
         return Restoration(samples=image[None], seeds=(0,), nfe=2)
 
 
-def test_describe_prints_what_is_recognised_also_for_what_is_done(folder, weights, capsys):
+def test_describe_prints_degradations_even_of_finished_photos(folder, weights, capsys):
     settings = restoring.RestoreSettings(describe=True)
     for _ in range(2):
         report = restoring.run(Recogniser(), ["photos/a.png"], Path("out"), settings, weights)
@@ -426,6 +426,6 @@ def test_describe_prints_what_is_recognised_also_for_what_is_done(folder, weight
     assert report.skipped == 1 and report.exit_code == 0
 
 
-def test_describe_without_an_encoder_says_so_and_goes_on(run, folder, capsys):
+def test_describe_without_an_encoder_says_so_and_still_restores(run, folder, capsys):
     assert run("photos/a.png", "-o", "out", "--describe") == 0
     assert "--describe: no DA-CLIP encoder is loaded" in capsys.readouterr().err

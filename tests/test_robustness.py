@@ -116,7 +116,7 @@ def test_mmse_mode_has_the_best_psnr():
 
 
 def test_correct_strides_cure_posterior_sampling_and_euler():
-    """What collapses below 100 evaluations in the published code is the stride, not the method."""
+    """The published code collapses below 100 evaluations because of its stride, not the method."""
     problem = PROBLEMS["stiff16"]
     truth = problem.draw(400, 99)
     for algorithm in ("posterior", "sde"):

@@ -77,7 +77,7 @@ def _whole(name: str, value: object, low: int, high: int) -> int:
 
 
 def default_choice(restorer: Restorer) -> Choice:
-    """The option file's first solver, or the project's default."""
+    """Solver and number of evaluations that the page starts with: the option file's, or the defaults."""
     solver = restorer.solver()
     return Choice(solver.algorithm, min(solver.nfe, MAX_NFE))
 

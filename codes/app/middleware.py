@@ -92,7 +92,7 @@ class Gate:
             await _answer(send_with_headers, Refused(500, "the server could not handle this request"))
 
     async def _checked_body(self, scope: Scope, receive: Receive) -> Receive:
-        """The body of a request, within its limits. Uploads are counted as they arrive; JSON is read and checked first."""
+        """The body of a request, within its limits. Uploads are counted as they arrive, JSON is checked as a whole."""
         uploads = scope["path"].rstrip("/") == f"{_API}/upload"
         most = self.max_upload + _MARGIN if uploads else _MAX_JSON
         length = _header(scope, b"content-length")

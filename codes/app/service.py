@@ -137,7 +137,7 @@ class Service:
     def comparing(
         self, image: object, reference: object, solvers: object, nfes: object, seed: object, user: str
     ) -> Iterator[ComparisonView]:
-        """Compare solvers on the page's image; yields a view after each step, with a new grid after each restoration."""
+        """Compare solvers on the page's image; yields a view per step, with a new grid per restoration."""
 
         def views() -> Iterator[ComparisonView]:
             if not isinstance(solvers, list) or not isinstance(nfes, list):

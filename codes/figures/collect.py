@@ -130,7 +130,7 @@ _BROAD = 1e40  # standard deviation of the broad data
 
 
 def measured_gain(scheme: Scheme, steps: int) -> Gain:
-    """Growth per step of an error in the network's first prediction, in a run of `sample` on the scheme's exact problem.
+    """Growth per step of an error in the network's first prediction, measured on the scheme's exact problem.
 
     The problem is linear and the run starts at its mean, without noise, so the final state is the error alone.
     """

@@ -12,7 +12,7 @@ from .style import Image, canvas, save, show
 
 @dataclass(frozen=True)
 class ComparisonRow:
-    """Versions (K, H, W, 3) of one image, the clean one last; each with a caption above and a note (e.g. PSNR) below."""
+    """Versions (K, H, W, 3) of one image, the clean one last; each with a caption above and a note (a PSNR) below."""
 
     title: str
     captions: tuple[str, ...]

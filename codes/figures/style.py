@@ -141,7 +141,7 @@ def settle(figure: "Canvas") -> None:
 
 
 def frequent_colors(pixels: Image, number: int = 256) -> tuple[Image, Image]:
-    """(indices (H, W), colours (n, 3)): the most frequent colours unchanged, the others mapped to the nearest of these."""
+    """(indices (H, W), colours (n, 3)): the most frequent colours, and the others mapped to the nearest."""
     packed = pixels.reshape(-1, 3).astype(np.int32) @ np.array([65536, 256, 1], np.int32)
     codes, inverse, counts = np.unique(packed, return_inverse=True, return_counts=True)
     found = np.stack([codes >> 16, codes >> 8 & 255, codes & 255], axis=1).astype(np.uint8)

@@ -152,7 +152,7 @@ def run(restorer: Restorer, inputs: Sequence[str], output: Path, settings: Resto
     for problem in problems:
         say(problem)
     if settings.describe and restorer.daclip is None:
-        say("--describe: ignored, because no DA-CLIP encoder is loaded (path.daclip)")
+        say("--describe: no DA-CLIP encoder is loaded (path.daclip), so nothing is described")
     bar_format = "{percentage:3.0f}% |{bar}| {n:.1f} of {total} photos, {elapsed}, {remaining} left"
     with stop_on_signal() as stop, tqdm(total=len(photos), bar_format=bar_format, disable=None) as bar:
 

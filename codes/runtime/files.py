@@ -47,7 +47,7 @@ def digest(content: bytes | Path) -> str:
 class JsonLines:
     """An append-only file of JSON lines, safe to share between threads.
 
-    A line is on disk when `append` returns. An incomplete last line, left by a kill, is terminated when the file is opened.
+    A line is on disk when `append` returns. An incomplete last line, left by a kill, is terminated on opening.
     """
 
     def __init__(self, path: Path) -> None:

@@ -48,7 +48,7 @@ FIGURES = {
             "lower is better, both axes are logarithmic. Dashed with hollow markers: the values printed in the "
             "paper, which belong to its own network and images, so that only their shape can be compared with "
             "ours. Posterior and Euler use the published code's coefficients unless the legend says correct "
-            "strides: those are made for 100 steps, and with fewer the run stops on its way. FID on few images "
+            "strides: those are made for 100 steps, and with fewer the run stops before its end. FID on few images "
             "is indicative only.",
             draw=curves.draw,
         ),
@@ -69,8 +69,8 @@ FIGURES = {
             title="Sampling trajectories",
             caption="States of one restoration from a common start, projected on the plane of their largest variance "
             "(left), and some of them as images (right). The number of evaluations is in brackets. With the "
-            "published strides posterior sampling and Euler stop on the way at few evaluations; at 100 the way "
-            "is made to its end. The plane leaves out most directions of the noise: closeness in it is "
+            "published strides posterior sampling and Euler stop early at few evaluations; at 100 they reach "
+            "the end. The plane leaves out most directions of the noise: closeness in it is "
             "necessary for closeness to the clean image, not sufficient.",
             draw=trajectories.draw,
             stored=(("trajectories", trajectories.Trajectory), ("trajectories-images", trajectories.Pair)),

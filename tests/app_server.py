@@ -1,4 +1,4 @@
-"""The web page in a process of its own, with a small random network, and a client that needs no browser."""
+"""The web page in its own process, with a small random network, and a client that needs no browser."""
 
 import json
 import os
@@ -24,14 +24,14 @@ MEGABYTES = 1
 
 
 def photo(height: int = 48, width: int = 64, seed: int = 0) -> np.ndarray:
-    """A smooth image, with colours of its own for each seed."""
+    """A smooth image, with different colours for each seed."""
     y, x = np.mgrid[:height, :width]
     waves = [np.sin((x * (i + 1) + y * (seed + 2)) / 9 + seed) for i in range(3)]
     return np.round(127.5 + 120 * np.stack(waves, axis=2)).astype(np.uint8)
 
 
 def png(**size: int) -> bytes:
-    """That image as a file."""
+    """The image of `photo` as a PNG file."""
     return encode_image(photo(**size), ".png")
 
 

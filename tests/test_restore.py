@@ -177,7 +177,7 @@ def test_each_bad_file_is_reported_and_the_others_are_restored(run, folder, caps
     (photos / "really-png.jpg").write_bytes(content)
     (folder / "nothing").mkdir()
     assert run("photos", "missing.png", "*.gif", "nothing", "-o", "out") == 1
-    told = capsys.readouterr().err
+    printed = capsys.readouterr().err
     for line in (
         "left out: photos/empty.png: the file is empty",
         "left out: photos/text.jpg: not an image in a known format",
@@ -188,7 +188,7 @@ def test_each_bad_file_is_reported_and_the_others_are_restored(run, folder, caps
         "nothing: no images in this folder",
         "3 restored, 7 left out, in out",
     ):
-        assert line in told, line
+        assert line in printed, line
     assert sorted(images(folder / "out")) == ["a.png", "b.png", "trip/a.png"]
 
 
@@ -203,7 +203,9 @@ def test_colliding_result_names_and_results_in_place_are_refused(run, folder, ca
     assert files(folder / "photos") == before
     save_image(np.zeros((16, 16, 3), np.uint8), folder / "photos" / "b.mean.png")
     assert run("photos/b.png", "photos/b.mean.png", "-o", "more", "--samples", "2") == 1
-    assert "b.mean.png: its result b.mean.png would have the same name as one of photos/b.png" in capsys.readouterr().err
+    assert (
+        "b.mean.png: its result b.mean.png would have the same name as one of photos/b.png" in capsys.readouterr().err
+    )
 
 
 def test_failure_on_one_photo_does_not_stop_the_others(run, folder, monkeypatch, capsys):
@@ -226,8 +228,8 @@ def test_full_disk_ends_the_run_with_one_line(run, folder, monkeypatch, capsys):
 
     monkeypatch.setattr("codes.restoration.photo_files.write_atomically", full)
     assert run("photos", "-o", "out") == 1
-    told = capsys.readouterr().err
-    assert told.count("No space left") == 1 and "out/a.png: cannot be written" in told and "3 left out" in told
+    printed = capsys.readouterr().err
+    assert printed.count("No space left") == 1 and "out/a.png: cannot be written" in printed and "3 left out" in printed
 
 
 @pytest.mark.parametrize(
@@ -252,9 +254,9 @@ def test_wrong_options_give_exit_code_2(run, folder, weights, capsys):
     assert restore(["photos", "-o", "out", "--opt", str(weights), "--algorithm", "hein"]) == 2
     (folder / "file").write_text("")
     assert restore(["photos", "-o", "file", "--opt", str(weights)]) == 2
-    told = capsys.readouterr().err
+    printed = capsys.readouterr().err
     for line in ("nowhere.yml: no such file", "did you mean 'heun'?", "-o file: is a file, expected a folder"):
-        assert line in told
+        assert line in printed
     assert not (folder / "out").exists()
 
 

@@ -47,6 +47,21 @@ sampler:
 Each solver writes to a folder named after what distinguishes it: `pc-nfe5`, `paper-nfe10`, `mrsampler-order1-nfe5`.
 
 Single options are set from the command line with `--set sampler.num_sample_steps=10`.
+
+## A file based on another
+
+`based_on` names another option file, relative to the one that it is written in. That file is read first, and the keys
+of this one are laid over it: sections key by key, any other value in place of the other file's. Null takes back a value
+or a whole section of the other file. `heun.yml` is `mrsampler.yml` with another solver:
+
+```yaml
+based_on: mrsampler.yml
+name: heun
+sde: {algorithm: heun}
+sampler: {num_sample_steps: 100, solver_type: ode, time_schedule: linspace}
+```
+
+Give each file its own `name`, because runs of one name share a folder.
 """
 
 

@@ -13,9 +13,10 @@ from pydantic import BeforeValidator, Field, PrivateAttr, StringConstraints, mod
 from pydantic_core import PydanticCustomError
 
 from ..defaults import SOLVER
-from ..names import TASKS
+from ..names import TASKS, OptionsError
 from ..rows import DEGRADATIONS
 from ..solvers.registry import SOLVERS
+from .errors import Keys, error_at
 from .kinds import (
     Count,
     Expected,
@@ -343,11 +344,22 @@ class Options(Section):
     _file: Path = PrivateAttr(Path())
     _kind: Kind = PrivateAttr("test")
     _ignored: tuple[str, ...] = PrivateAttr(())
+    _files: dict[Keys, Path] = PrivateAttr({})
 
-    def remember(self, file: Path, kind: Kind, ignored: tuple[str, ...]) -> Self:
-        """Attach where the options come from, which is not an option."""
-        self._file, self._kind, self._ignored = file, kind, ignored
+    def remember(self, file: Path, kind: Kind, ignored: tuple[str, ...], files: dict[Keys, Path]) -> Self:
+        """Attach where the options come from, which is not an option; `files` says which file wrote which key."""
+        self._file, self._kind, self._ignored, self._files = file, kind, ignored, files
         return self
+
+    def error(self, keys: Keys, text: str) -> OptionsError:
+        """The error for one key, naming the file that wrote it."""
+        return error_at(self.file_of(keys), keys, text)
+
+    def file_of(self, keys: Keys) -> Path:
+        """The file that wrote a key: the one that was read, or one that it is based on."""
+        while keys and keys not in self._files:
+            keys = keys[:-1]
+        return self._files.get(keys, self._file)
 
     @property
     def file(self) -> Path:

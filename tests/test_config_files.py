@@ -7,8 +7,9 @@ import pytest
 import yaml
 
 from codes.config import build_sde, build_solvers, difference, load_options, resolved, schema_markdown
+from codes.config.dataset_options import DatasetOptions
 from codes.config.kinds import ForTraining, Ignored
-from codes.config.schema import DatasetOptions, Options
+from codes.config.schema import Options
 from codes.solvers import Solver
 
 from .option_files import BASE, PUBLISHED, ROOT, message

@@ -6,7 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from codes.config import resolved
-from codes.config.schema import DatasetOptions
+from codes.config.dataset_options import DatasetOptions
 
 from .option_files import ALGORITHMS, BASE, NETWORK, message
 

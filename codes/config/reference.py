@@ -4,9 +4,10 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from ..solvers.registry import GRIDS, SOLVERS
+from .dataset_options import PairingRule
 from .errors import show
 from .kinds import ForTraining, Ignored, Unset, describe, is_sweep, item_type, model_of
-from .schema import Options, PairingRule
+from .schema import Options
 from .solver_options import Variant
 
 _INTRODUCTION = """\

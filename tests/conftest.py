@@ -4,6 +4,7 @@ import shutil
 
 import pytest
 
+from codes.config import load_options
 from codes.metrics import LPIPS, InceptionFeatures, MissingWeights
 
 from .evaluation import write_weights
@@ -15,6 +16,18 @@ def weights(tmp_path_factory):
     path = tmp_path_factory.mktemp("weights") / "tiny.safetensors"
     write_weights(path)
     return path
+
+
+@pytest.fixture
+def load(tmp_path):
+    """Loads the text of an option file, run.yml."""
+
+    def load(text, overrides=(), kind="test"):
+        file = tmp_path / "run.yml"
+        file.write_text(text)
+        return load_options(file, overrides, kind)
+
+    return load
 
 
 @pytest.fixture

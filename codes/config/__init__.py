@@ -2,9 +2,10 @@
 
 from ..names import OptionsError
 from .build import build_sde, build_solvers, check_against_checkpoint, check_context_dim
+from .dataset_options import DatasetOptions, PairingRule
 from .loading import difference, load_options, options_for, resolved
 from .reference import schema_markdown
-from .schema import DatasetOptions, Options, PairingRule
+from .schema import Options
 from .stages import load_stages
 
 __all__ = [

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..names import OptionValueError
-from .errors import Keys, dotted, error_at, join, line, show
+from .errors import Keys, dotted, join, line, show
 from .rules import CLIP_WIDTHS
 from .schema import Options
 
@@ -30,7 +30,7 @@ def build_sde(options: Options, metadata: Mapping[str, Any] | None = None) -> "M
     try:
         return MeanRevertingSDE(**values)
     except OptionValueError as error:
-        raise error_at(options.file, ("sde", error.option), str(error)) from None
+        raise options.error(("sde", error.option), str(error)) from None
 
 
 def _convention(options: Options) -> str:
@@ -56,7 +56,8 @@ def build_solvers(options: Options, sde: "MeanRevertingSDE") -> list["PlannedSol
             problems.setdefault((_in_variant(options, label, keys), str(error)), []).append(label)
     if problems:
         raise join(
-            line(options.file, keys, f"{text} ({', '.join(labels)})") for (keys, text), labels in problems.items()
+            line(options.file_of(keys), keys, f"{text} ({', '.join(labels)})")
+            for (keys, text), labels in problems.items()
         )
     return planned
 
@@ -97,7 +98,11 @@ def check_against_checkpoint(options: Options, metadata: Mapping[str, Any]) -> N
         ),
     ]
     problems = [
-        line(options.file, keys, f"{show(given)} contradicts the checkpoint, which was trained with {show(trained)}")
+        line(
+            options.file_of(keys),
+            keys,
+            f"{show(given)} contradicts the checkpoint, which was trained with {show(trained)}",
+        )
         for keys, given, trained in pairs
         if given is not None and trained is not None and not _same(dotted(keys), given, trained)
     ]
@@ -118,8 +123,7 @@ def check_context_dim(options: Options, width: int) -> None:
     expected = options.network_G.setting.get("context_dim", 512)
     if options.takes_contexts and expected != width:
         model = next((name for name, known in CLIP_WIDTHS.items() if known == width), "its model")
-        raise error_at(
-            options.file,
+        raise options.error(
             ("network_G", "setting", "context_dim"),
             f"{show(expected)} contradicts {options.path.daclip}: {model} has embeddings of width {width}",
         )

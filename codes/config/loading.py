@@ -11,7 +11,7 @@ from pydantic_core import ErrorDetails
 from . import rules
 from .errors import Keys, dotted, join, show
 from .kinds import ForTraining, Ignored, choices, describe, item_type, model_of
-from .reading import MOVED, Source, override, read
+from .reading import BASED_ON, MOVED, Source, override, read
 from .schema import Kind, Options
 from .solver_options import Variant
 
@@ -54,6 +54,7 @@ def checked(source: Source, kind: Kind) -> Options:
         source.file,
         kind,
         tuple(f"{dotted(source.written(keys))}: ignored, {reason}" for keys, reason in silent),
+        {keys: source.file_of(keys) for keys in source.lines} if source.inherited else {},
     )
 
 
@@ -176,6 +177,8 @@ def _nearest_key(keys: Keys, values: Any) -> str:
     assert section is not None
     name = str(keys[-1])
     known = [*section.model_fields, *(str(old[-1]) for old in MOVED if old[:-1] == keys[:-1])]
+    if len(keys) == 1:
+        known.append(BASED_ON)
     near = difflib.get_close_matches(name, known, n=1)
     elsewhere = [dotted(path) for path in _all_keys(Options, ()) if path[-1] == name]
     best = elsewhere if len(elsewhere) == 1 else near

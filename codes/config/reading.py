@@ -20,6 +20,8 @@ MOVED: dict[Keys, Keys] = {
     ("train", "manual_seed"): ("seed",),
 }
 
+BASED_ON = "based_on"  # the key that names the file to lay this one over
+
 _OVERRIDE = re.compile(r"([\w-]+(?:\.[\w-]+)*)\s*=(.*)", re.DOTALL)
 
 
@@ -32,16 +34,29 @@ class Source:
     lines: dict[Keys, tuple[int, int]]
     overridden: list[Keys] = field(default_factory=list)
     renamed: dict[Keys, Keys] = field(default_factory=dict)
+    inherited: dict[Keys, Path] = field(default_factory=dict)  # the keys of `lines` that another file wrote
     ignored: list[tuple[Keys, str]] = field(default_factory=list)
 
     def position(self, keys: Keys) -> tuple[int, int, int]:
-        """For sorting: file lines first, then overrides in their order. What is missing is where its parent is."""
+        """For sorting: lines of `based_on` files, lines of the file, overrides in their order.
+
+        What is missing is where its parent is.
+        """
         for i, path in enumerate(self.overridden):
             if keys[: len(path)] == path:
-                return (1, i, 0)
+                return (2, i, 0)
+        keys = self._nearest(keys)
+        return (0 if keys in self.inherited else 1, *self.lines.get(keys, (0, 0)))
+
+    def file_of(self, keys: Keys) -> Path:
+        """The file that wrote a key; for one that is missing, its parent."""
+        return self.inherited.get(self._nearest(keys), self.file)
+
+    def _nearest(self, keys: Keys) -> Keys:
+        """The key itself, else the nearest section around it that a file has."""
         while keys and keys not in self.lines:
             keys = keys[:-1]
-        return (0, *self.lines.get(keys, (0, 0)))
+        return keys
 
     def written(self, keys: Keys) -> Keys:
         """The name under which the user wrote a key."""
@@ -55,14 +70,12 @@ class Source:
         name = self.written(keys)
         if any(keys[: len(path)] == path for path in self.overridden):
             return f"--set {dotted(name)}: {text}"
-        return line(self.file, name, text)
+        return line(self.file_of(keys), name, text)
 
 
 def read(path: Path, overrides: Sequence[str]) -> Source:
-    """Read a file and apply overrides to it; raise OptionsError for what is not a mapping of words."""
-    source = _parse_file(path)
-    for old, new in MOVED.items():
-        _move(source, old, new)
+    """Read a file with those it is based on and apply overrides; raise OptionsError for what is no mapping of words."""
+    source = _with_base(path, ())
     override(source, overrides)
     return source
 
@@ -71,6 +84,57 @@ def override(source: Source, overrides: Sequence[str]) -> None:
     """Apply `a.b=value` overrides."""
     for text in overrides:
         _override(source, text)
+
+
+def _with_base(path: Path, readers: tuple[Path, ...]) -> Source:
+    """A file laid over the one that its key `based_on` names; `readers` are the files that led here."""
+    source = _parse_file(path)
+    for old, new in MOVED.items():
+        _move(source, old, new)
+    if BASED_ON not in source.values:
+        return source
+    name = source.values.pop(BASED_ON)
+    if not isinstance(name, str) or not name:
+        raise error_at(path, (BASED_ON,), f"expected the path of an option file, got {show(name)}")
+    base, readers = path.parent / name, (*readers, path)
+    if not base.is_file():
+        raise error_at(path, (BASED_ON,), f"{base}: no such file")
+    if base.resolve() in [reader.resolve() for reader in readers]:
+        raise error_at(path, (BASED_ON,), f"{base} is itself based on this file")
+    return _laid_over(source, _with_base(base, readers))
+
+
+def _laid_over(source: Source, base: Source) -> Source:
+    """The keys of `source` on those of `base`: sections key by key, any other value in place of the base's."""
+    replaced: set[Keys] = set()
+
+    def merged(below: dict[str, Any], above: dict[str, Any], at: Keys) -> dict[str, Any]:
+        values = dict(below)
+        for key, value in above.items():
+            old, keys = below.get(key), (*at, key)
+            if isinstance(old, dict) and isinstance(value, dict):
+                values[key] = merged(old, value, keys)
+                continue
+            replaced.add(keys)
+            values[key] = value
+            if isinstance(old, dict) and value is None:
+                del values[key]
+        return values
+
+    def kept(keys: Keys) -> bool:
+        return not any(keys[:length] in replaced for length in range(1, len(keys) + 1))
+
+    values = merged(base.values, source.values, ())
+    inherited = {keys: base.file_of(keys) for keys in base.lines if kept(keys) and keys not in source.lines}
+    renamed = {keys: old for keys, old in base.renamed.items() if kept(keys)}
+    return Source(
+        source.file,
+        values,
+        {**{keys: base.lines[keys] for keys in inherited}, **source.lines},
+        renamed=renamed | source.renamed,
+        inherited=inherited,
+        ignored=[(old, why) for old, why in base.ignored if kept(MOVED[old])] + source.ignored,
+    )
 
 
 def _parse_file(path: Path) -> Source:
@@ -189,6 +253,8 @@ def _override(source: Source, text: str) -> None:
     if match is None:
         raise OptionsError(f"--set {text}: expected KEY=VALUE, for example sampler.order=2")
     written = tuple(match[1].split("."))
+    if written == (BASED_ON,):
+        raise OptionsError(f"--set {BASED_ON}: is a key of option files alone")
     value, _ = _parse(f"--set {match[1]}", match[2])
     source.overridden += put(source, written, value, f"--set {match[1]}")
 
@@ -209,6 +275,7 @@ def put(source: Source, written: Keys, value: Any, origin: str) -> list[Keys]:
         if not isinstance(target, dict):
             raise OptionsError(f"{origin}: {show('.'.join(map(str, written[: i + 1])))} is not a section")
     target[str(keys[-1])] = value
+    source.inherited = {place: file for place, file in source.inherited.items() if place[: len(keys)] != keys}
     source.renamed.pop(keys, None)
     source.ignored = [(old, why) for old, why in source.ignored if MOVED[old] != keys]
     if keys != written:

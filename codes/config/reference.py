@@ -4,9 +4,10 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from ..solvers.registry import GRIDS, SOLVERS
+from .dataset_options import PairingRule
 from .errors import show
 from .kinds import ForTraining, Ignored, Unset, describe, is_sweep, item_type, model_of
-from .schema import Options, PairingRule
+from .schema import Options
 from .solver_options import Variant
 
 _INTRODUCTION = """\
@@ -47,6 +48,21 @@ sampler:
 Each solver writes to a folder named after what distinguishes it: `pc-nfe5`, `paper-nfe10`, `mrsampler-order1-nfe5`.
 
 Single options are set from the command line with `--set sampler.num_sample_steps=10`.
+
+## A file based on another
+
+`based_on` names another option file, relative to the one that it is written in. That file is read first, and the keys
+of this one are laid over it: sections key by key, any other value in place of the other file's. Null takes back a value
+or a whole section of the other file. `heun.yml` is `mrsampler.yml` with another solver:
+
+```yaml
+based_on: mrsampler.yml
+name: heun
+sde: {algorithm: heun}
+sampler: {num_sample_steps: 100, solver_type: ode, time_schedule: linspace}
+```
+
+Give each file its own `name`, because runs of one name share a folder.
 """
 
 

@@ -1,19 +1,22 @@
 """What the options must fulfil together, and which of those given have no effect."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from pydantic import BaseModel
 
+from ..names import TASKS
+from .dataset_options import DatasetOptions, DegradationOptions, PairingRule
 from .errors import Keys
 from .kinds import ForTraining, Ignored
-from .schema import DatasetOptions, DegradationOptions, Kind, Options, PairingRule
+from .schema import Kind, LatentNetworkOptions, Options
 
 _NAME = re.compile(r"\w[\w.+ -]*")
 # Width of the embeddings of the CLIP models that DA-CLIP was published for.
 CLIP_WIDTHS = {"ViT-B-32": 512, "ViT-L-14": 768}
 
 _TRAINING = "only training uses it"
+_TESTS = ("compile", "tile", "batch_size", "workers", "contact_sheet", "metrics")
 
 
 def problems(options: Options, kind: Kind) -> Iterator[tuple[Keys, str]]:
@@ -61,6 +64,8 @@ def _networks(options: Options) -> Iterator[tuple[Keys, str]]:
                 )
     if options.model == "latent_denoising" and options.network_L.which_model is None:
         yield ("network_L", "which_model"), "missing, model latent_denoising needs the latent network"
+    elif options.model == "latent_denoising" and path.pretrain_model_L is None:
+        yield ("path", "pretrain_model_L"), "missing, model latent_denoising needs the weights of network_L"
 
 
 def _dataset(options: Options, name: str, dataset: DatasetOptions, kind: Kind) -> Iterator[tuple[Keys, str]]:
@@ -109,6 +114,8 @@ def without_effect(options: Options, kind: Kind) -> Iterator[tuple[Keys, str]]:
             yield ("datasets", name, "dataroot_GT"), "mode LQ has no clean images"
         if dataset.mode != "GT" and dataset.degradation not in (None, "super-resolution"):
             yield ("datasets", name, "degradation"), "only mode GT degrades images"
+        if dataset.mode in ("LQ", "GT", "MDGT") and dataset.pairing != "name":
+            yield ("datasets", name, "pairing"), "only modes LQGT and MD have pairs of images"
         if kind == "train" and name == "train":
             yield from _without_effect_in_training(options, dataset)
         if dataset.dataroot is not None and dataset.task_root != dataset.dataroot:
@@ -117,10 +124,35 @@ def without_effect(options: Options, kind: Kind) -> Iterator[tuple[Keys, str]]:
     if not used and options.degradation != DegradationOptions():
         hint = "; to leave out a border as the published metrics do: metrics.crop_border" if kind == "test" else ""
         yield ("degradation",), "no dataset is degraded on the fly" + hint
+    elif used:
+        yield from _unused_numbers(options, sets)
+    if options.path.pretrain_model_L is None and options.network_L != LatentNetworkOptions():
+        yield ("network_L",), "path.pretrain_model_L names no weights"
+    if kind == "test" and options.model == "latent":
+        yield ("model",), "latent is a training; images are restored by network_G"
+    if kind == "train":
+        for key in _TESTS:
+            if getattr(options, key) != Options.model_fields[key].get_default(call_default_factory=True):
+                yield (key,), "only tests use it"
     if options.sde.sample_T is not None and "num_sample_steps" in options.sampler.model_fields_set:
         yield ("sde", "sample_T"), "sampler.num_sample_steps is given"
     if isinstance(options.distortion, tuple) and not any(set_.task_root for set_ in sets.values()):
         yield ("distortion",), "the datasets name their folders themselves"
+
+
+def _unused_numbers(options: Options, sets: Mapping[str, DatasetOptions]) -> Iterator[tuple[Keys, str]]:
+    """The numbers of degradations that no dataset has; a dataset that names its tasks makes them in its own way."""
+    varied = {name for name, dataset in sets.items() if name == "train" and dataset.varied}
+    plain = {name: dataset for name, dataset in sets.items() if name not in varied}
+    kinds = {name: options.degradations_of(name) or (TASKS if plain[name].mode == "MDGT" else ()) for name in plain}
+    named = {kind for name, found in kinds.items() for kind in found if plain[name].degradation is None}
+    degradation = options.degradation
+    if degradation.sigma != 50 and "noisy" not in named:
+        yield ("degradation", "sigma"), "only distortion: denoising uses it"
+    if degradation.mask_root is not None and "uncompleted" not in named:
+        yield ("degradation", "mask_root"), "only distortion: inpainting uses it"
+    if degradation.scale != 4 and not any("super-resolution" in found for found in kinds.values()):
+        yield ("degradation", "scale"), "only super-resolution uses it"
 
 
 def _without_effect_in_training(options: Options, dataset: DatasetOptions) -> Iterator[tuple[Keys, str]]:
@@ -131,6 +163,15 @@ def _without_effect_in_training(options: Options, dataset: DatasetOptions) -> It
     for key in ("clean_share", "mixed_share"):
         if key in dataset.model_fields_set and not (dataset.varied and degrades):
             yield ("datasets", "train", key), "only varied degradations have it"
+    if dataset.GT_size and dataset.patch_size and dataset.patch_size != dataset.GT_size:
+        yield ("datasets", "train", "patch_size"), "'GT_size' is given"
+    train = options.train
+    for key, scheme in (("lr_steps", "MultiStepLR"), ("decay_iter", "ConstantLinearLR")):
+        if getattr(train, key) and train.lr_scheme != scheme:
+            yield ("train", key), f"only lr_scheme {scheme} uses it"
+    for key, default in (("time_weighting", "none"), ("mean_weight", 1)):
+        if getattr(train, key) != default and train.target == "published":
+            yield ("train", key), "train.target is published"
     if dataset.use_swap and dataset.mode != "LQGT":
         yield ("datasets", "train", "use_swap"), "only mode LQGT has pairs to exchange"
     if options.train.recognition_weight and not (dataset.varied and degrades):

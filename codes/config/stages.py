@@ -10,13 +10,13 @@ from typing import Any
 from ..names import OptionsError
 from .errors import Keys, error_at, show
 from .loading import checked
-from .reading import Source, put, read
+from .reading import BASED_ON, Source, put, read
 from .schema import Options
 
 _NAME = re.compile(r"\w[\w.+ -]*")
 _WEIGHTS: Keys = ("path", "pretrain_model_G")
 # A stage is named by its key, lies in the folder of the run, and runs where the stages before it ran.
-_COMMON = ("name", "results", "device", "stages")
+_COMMON = ("name", "results", "device", "stages", BASED_ON)
 
 
 def load_stages(path: Path, overrides: Sequence[str] = ()) -> tuple[Options, ...]:
@@ -67,21 +67,25 @@ def in_stage(name: str) -> Iterator[None]:
 def _listed(source: Source) -> dict[str, Mapping[str, Any]]:
     """The names of the stages and the options that each changes."""
     stages = source.values["stages"]
+
+    def wrong(*keys: str, text: str) -> OptionsError:
+        return error_at(source.file_of(("stages", *keys)), ("stages", *keys), text)
+
     if not isinstance(stages, dict) or not stages:
-        raise error_at(source.file, ("stages",), f"expected a mapping of stages, got {show(stages)}")
+        raise wrong(text=f"expected a mapping of stages, got {show(stages)}")
     for name, changes in stages.items():
         if not _NAME.fullmatch(name):
             text = "expected a name of letters, digits, '.', '_', '-' that starts with a letter or digit"
-            raise error_at(source.file, ("stages", name), text)
+            raise wrong(name, text=text)
         if not isinstance(changes, dict | None):
             text = f"expected a mapping of options, for example {{train.niter: 4000}}, got {show(changes)}"
-            raise error_at(source.file, ("stages", name), text)
+            raise wrong(name, text=text)
         for key, value in (changes or {}).items():
             if key in _COMMON:
-                raise error_at(source.file, ("stages", name, key), "is common to all stages")
+                raise wrong(name, key, text="is common to all stages")
             if "." not in key and isinstance(value, dict):
                 text = f"expected dotted keys, for example {key}.{next(iter(value), 'key')}"
-                raise error_at(source.file, ("stages", name, key), text)
+                raise wrong(name, key, text=text)
     return {name: changes or {} for name, changes in stages.items()}
 
 
@@ -102,8 +106,10 @@ def _stage(whole: Source, name: str, changes: Mapping[str, Any], before: Options
         place = written[2:]
         if any(place[: len(keys)] == keys for keys in source.overridden):
             continue  # by the command line
-        place = put(source, place, value, f"{source.file}: stages.{name}.{key}")[-1]
+        place = put(source, place, value, f"{whole.file_of(written[:2])}: stages.{name}.{key}")[-1]
         source.renamed[place] = written
         if ("stages", name, key) in whole.lines:
             source.lines[place] = whole.lines["stages", name, key]
+            if ("stages", name, key) in whole.inherited:
+                source.inherited[place] = whole.inherited["stages", name, key]
     return checked(source, "train")

@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..config import Options, PairingRule
-from ..config.errors import error_at
 from ..runtime.paths import locate
 from .degradations import Degrade, enlarged, gaussian_noise, mask_inpainting, super_resolution, tensor_degradation
 from .images import ImageError, Picture, read_picture, to_uint8
@@ -63,11 +62,11 @@ def find_data(options: Options) -> tuple[Task, ...]:
         try:
             tasks += _tasks_of(options, key)
         except DataError as error:
-            raise error_at(options.file, ("datasets", key), str(error)) from error
+            raise options.error(("datasets", key), str(error)) from error
     names = [task.name for task in tasks]
     for name in names:
         if names.count(name) > 1:
-            raise error_at(options.file, ("datasets",), f"two sets are called {name!r}; give them different names")
+            raise options.error(("datasets",), f"two sets are called {name!r}; give them different names")
     return tuple(tasks)
 
 

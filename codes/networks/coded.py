@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .cpu import Convolution
-from .layers import ChannelNorm, Context, Embedding, Time, sinusoidal, time_tensor
+from .layers import ChannelNorm, Context, Time
 from .nafnet import NAFNet, SimpleGate
 
 KINDS = 11  # the ten degradations, and none
@@ -128,13 +128,6 @@ class CodedNAFNet(NAFNet):
         """The context of degraded images, and logits of the ten degradations and of none."""
         code, logits = self.encoder(mu)
         return Context(prompt=self.prompt(code)), logits
-
-    def embed(self, time: Time, context: Context | None = None) -> Embedding:
-        """Scales and shifts of all blocks at a time, for images with a context."""
-        e: Tensor = self.time_mlp(sinusoidal(time_tensor(time, self.intro.weight), self.width))
-        if context is not None and context.prompt is not None:
-            e = e + context.prompt
-        return Embedding(torch.cat([block.modulation(e) for block in self._blocks()], dim=1))
 
     def forward(  # type: ignore[override]
         self, x: Tensor, mu: Tensor, time: Time, named: bool = False

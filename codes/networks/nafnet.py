@@ -179,8 +179,10 @@ class NAFNet(nn.Module):
         return Context()
 
     def embed(self, time: Time, context: Context | None = None) -> Embedding:
-        """Scales and shifts of all blocks at a time."""
+        """Scales and shifts of all blocks at a time, for images with a context."""
         e: Tensor = self.time_mlp(sinusoidal(time_tensor(time, self.intro.weight), self.width))
+        if context is not None and context.prompt is not None:
+            e = e + context.prompt
         return Embedding(torch.cat([block.modulation(e) for block in self._blocks()], dim=1))
 
     def _blocks(self) -> Iterator[NAFBlock]:

@@ -29,11 +29,11 @@ def write_whole(path: Path, write: Callable[[Path], None]) -> None:
 
 def write_atomically(path: Path, content: bytes) -> None:
     """Write a file so that it is either complete or absent."""
-    write_whole(path, lambda partial: _write(partial, content))
 
+    def write(partial: Path) -> None:
+        partial.write_bytes(content)
 
-def _write(path: Path, content: bytes) -> None:
-    path.write_bytes(content)
+    write_whole(path, write)
 
 
 def digest(content: bytes | Path) -> str:

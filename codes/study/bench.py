@@ -3,7 +3,6 @@
 Measuring goes through the evaluation's own loop, so that results are kept and several processes share the work.
 """
 
-import hashlib
 import json
 import statistics
 import time
@@ -33,7 +32,7 @@ from ..restoration.loading import restorer_of
 from ..restoration.restorer import Restorer
 from ..runtime.device import choose_device
 from ..runtime.distributed import Process, processes
-from ..runtime.files import write_atomically
+from ..runtime.files import digest, write_atomically
 from ..runtime.paths import locate
 from ..solvers import Plan, Solver, make_plan
 from .candidates import METRICS, Candidate, values_of
@@ -236,7 +235,7 @@ def fingerprint(options: Options, images: int, size: int) -> dict[str, Any]:
     values = resolved(options)
     path = locate(options.path.pretrain_model_G or "")
     return {
-        "weights": hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else str(path),
+        "weights": digest(path) if path.is_file() else str(path),
         **{key: values[key] for key in ("datasets", "path", "network_G", "seed") if key in values},
         "images": images,
         "size": size,

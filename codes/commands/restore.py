@@ -6,9 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..config import OptionsError, options_for
-from ..defaults import NFE
+from ..defaults import NFE, WEIGHTS
 from ..runtime.paths import locate
-from .arguments import add_option_file, at_least, new_parser, run, tile
+from .arguments import add_option_file, at_least, filled, named, new_parser, run, share, tile
+
+# The bounds of option files, and the largest seed that leaves room for those of the other samples.
+MOST_NFE, MOST_SAMPLES, LARGEST_SEED = 10_000, 1000, 2**63 - 1002
 
 _ABOUT = """\
 Restore photos into a folder, under their own names, with their metadata and transparency.
@@ -30,16 +33,22 @@ def build_parser(prog: str) -> argparse.ArgumentParser:
     """The command's arguments."""
     parser = new_parser(prog, _ABOUT, _FILES)
     add = parser.add_argument
-    add("photos", nargs="+", metavar="PHOTO", help="file, folder, pattern, or - for stdin to stdout")
-    add("-o", "--output", type=Path, metavar="FOLDER", help="folder for the results")
-    add_option_file(parser, "option file, or a .safetensors checkpoint", "options/test.yml")
-    add("--nfe", type=at_least(1), metavar="N", help=f"network evaluations (default: the option file's, else {NFE})")
-    add("--algorithm", metavar="NAME", help="solver (default: the option file's)")
-    add("--seed", type=at_least(0), default=0, metavar="N", help="seed of the noise, for every photo (default: 0)")
-    add("--samples", type=at_least(1), metavar="K", help="draw K restorations of each photo")
+    add("photos", nargs="+", type=filled, metavar="PHOTO", help="file, folder, pattern, or - for stdin to stdout")
+    add("-o", "--output", type=named, metavar="FOLDER", help="folder for the results (default: restored)")
+    add_option_file(parser, "a .safetensors checkpoint, or an option file", WEIGHTS)
+    add("--nfe", type=at_least(1, MOST_NFE), metavar="N",
+        help="network evaluations (default: the option file's, else what the checkpoint recommends, "
+        f"else {NFE})")  # fmt: skip
+    add("--algorithm", metavar="NAME", help="solver (default: as for --nfe)")
+    add("--seed", type=at_least(0, LARGEST_SEED), default=0, metavar="N",
+        help="seed of the noise, for every photo (default: 0)")  # fmt: skip
+    add("--samples", type=at_least(1, MOST_SAMPLES), metavar="K", help="draw K restorations of each photo")
     add("--uncertainty", action="store_true", help="write where samples differ; draws 4 unless --samples is given")
     add("--compare", action="store_true", help="write before and after side by side")
-    add("--describe", action="store_true", help="print the degradation that DA-CLIP recognises, if it is loaded")
+    add("--strength", type=share, metavar="S",
+        help="from 0 (the photo as it is) to 1 (the whole restoration); default: the network's own rule, which leaves "
+        "photos alone that look clean, and 1 where it has none")  # fmt: skip
+    add("--describe", action="store_true", help="print the degradations that are recognised, with probabilities")
     add("--tile", type=tile, metavar="SIDE", help="restore in overlapping tiles of this side; or auto, off")
     add("--device", default="auto", help="cpu, cuda, cuda:N (default: the option file's, else a GPU if there is one)")
     add("--overwrite", action="store_true", help="replace existing results")
@@ -47,14 +56,14 @@ def build_parser(prog: str) -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None, prog: str = "restore.py") -> int:
-    """`python restore.py PHOTO... -o FOLDER`: restore files; returns the exit code."""
+    """`python restore.py PHOTO... [-o FOLDER]`: restore files; returns the exit code."""
     parser = build_parser(prog)
     arguments = parser.parse_args(argv)
     only = [name for name in ("output", "samples", "uncertainty", "compare") if getattr(arguments, name)]
     if "-" in arguments.photos and (len(arguments.photos) > 1 or only):
         parser.error("-: goes from stdin to stdout alone" + (f", without --{only[0]}" if only else ""))
     if "-" not in arguments.photos and arguments.output is None:
-        parser.error("-o FOLDER is missing: where the results go")
+        arguments.output = Path("restored")
     if arguments.uncertainty and arguments.samples == 1:
         parser.error("--uncertainty: one sample has none, give --samples 2 or more")
     return run(_restore, arguments)
@@ -73,7 +82,7 @@ def _restore(arguments: argparse.Namespace) -> int:
     restorer = restorer_of(options, arguments.device)
     samples = arguments.samples or (4 if arguments.uncertainty else 1)
     extras = {key: getattr(arguments, key) for key in ("uncertainty", "compare", "overwrite", "describe")}
-    chosen = {key: getattr(arguments, key) for key in ("nfe", "algorithm", "seed", "tile")}
+    chosen = {key: getattr(arguments, key) for key in ("nfe", "algorithm", "seed", "tile", "strength")}
     settings = photos.RestoreSettings(samples=samples, **chosen, **extras)
     try:
         restorer.plan(settings.algorithm, settings.nfe)  # for its errors

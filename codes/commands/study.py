@@ -19,7 +19,7 @@ grid. Prints the cost first. Started again, it resumes where it stopped; several
   torchrun --nproc_per_node=2 scripts/study.py
 Writes study.md, study.csv, study.png and study.svg to the output folder, next to the records."""
 
-MODELS = ("pretrained/mr-tiny.safetensors", "pretrained/mr-tiny-noise.safetensors")
+MODELS = ("pretrained/mr-universal.safetensors", "pretrained/mr-tiny-noise.safetensors")
 NFES = (2, 3, 4, 5, 6, 8, 10, 15, 20)
 
 
@@ -28,7 +28,7 @@ def build_parser(prog: str) -> argparse.ArgumentParser:
     parser = new_parser(prog, _ABOUT)
     add = parser.add_argument
     add("--model", nargs="+", metavar="FILE", help=f"weights (default: {' '.join(MODELS)})")
-    add("--nfe", type=at_least(2), nargs="+", default=list(NFES), metavar="N",
+    add("--nfe", type=at_least(2, 10_000), nargs="+", default=list(NFES), metavar="N",
         help=f"numbers of evaluations (default: {' '.join(map(str, NFES))})")  # fmt: skip
     add("--all", action="store_true", help="every grid, not the uniform lambda grid only")
     add("--no-fid", action="store_true", help="leave out FID and KID")

@@ -2,18 +2,19 @@
 
 import argparse
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from ..config import Options, build_sde, build_solvers, load_options, resolved
+from ..config import Options, build_sde, build_solvers, gathered, load_options, resolved
 from ..runtime.paths import locate
 from .arguments import add_run_options, new_parser, run
 
 _ABOUT = """\
 Restore the images of one or more tasks with one or more solvers, score them and print a table.
 Results go to results/<name>/: images, records, summary.{json,csv,md} and a contact sheet per task.
-Started again with the same options, it resumes where it stopped; several processes share
-the work:  torchrun --nproc_per_node=2 test.py -opt options/test.yml"""
+Started again it resumes where it stopped. Other solvers are added to the same folder and table;
+other weights, images or seeds need another name or --fresh. Several processes share the work:
+  torchrun --nproc_per_node=2 test.py -opt options/test.yml"""
 
 _EXIT = """\
 exit code: 0 all images restored, 1 some left out or the run failed, 2 bad options or data, 130 interrupted.
@@ -30,39 +31,45 @@ def build_parser(prog: str) -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None, prog: str = "test.py") -> int:
     """`python test.py -opt FILE`: evaluate; returns the exit code."""
-    return run(_test, build_parser(prog).parse_args(argv))
+    try:
+        return run(_test, build_parser(prog).parse_args(argv))
+    except KeyboardInterrupt:  # before the first image, or a second one
+        return 130
 
 
 def _test(arguments: argparse.Namespace) -> int:
-    options = load_options(locate(arguments.opt), arguments.overrides)
+    options = load_options(locate(arguments.opt), arguments.overrides, on_disk=True)
     # The imports below take seconds: mistakes in the file are reported before.
     from ..data.sets import find_data
     from ..evaluation.run import test_run
     from ..evaluation.summary import sheet_path
-    from ..metrics import make_scorer
+    from ..metrics import make_scorer, names_for
     from ..restoration.loading import check_weights, restorer_of
     from ..runtime.device import choose_device
     from ..runtime.distributed import processes
 
-    tasks = find_data(options)
-    check_weights(options)
+    checks: list[Callable[[], object]] = [lambda: find_data(options), lambda: check_weights(options)]
     if arguments.dry_run:
-        build_solvers(options, build_sde(options))  # for its errors
+        checks.append(lambda: build_solvers(options, build_sde(options)))
+    tasks, *_ = gathered(*checks)
+    if arguments.dry_run:
         print(_described(options, [(task.name, len(task.items), len(task.problems)) for task in tasks]))
         return 0
     device = choose_device(options.device)
     with processes(device) as process:
-        restorer = restorer_of(options, device)
+        restorer = restorer_of(options, device, checked=True)
         if process.is_main:
-            for line in options.ignored:
+            for line in (*options.notes, *options.ignored):
                 logging.info(line)
-        scorer, notes = make_scorer(options.metrics.names, options.metrics.crop_border, device)
-        how = {"fresh": arguments.fresh, "score_only": arguments.score_only}
-        done = test_run(options, tasks, restorer, scorer, process, notes=notes, **how)
+        paired = {item.gt is not None for task in tasks for item in task.items}
+        names, left_out = names_for(options.metrics.names, clean=True in paired, unpaired=False in paired)
+        scorer, notes = make_scorer(names, options.metrics.crop_border, device)
+        how = {"fresh": arguments.fresh, "score_only": arguments.score_only, "relabel": True}
+        done = test_run(options, tasks, restorer, scorer, process, names=names, notes=[*notes, *left_out], **how)
         if process.is_main:
             sheets = [str(path) for task in done.job.tasks if (path := sheet_path(done.job, task.name)).is_file()]
             shown = ["contact sheets: " + ", ".join(sheets)] if sheets else []
-            print(done.table, *shown, f"results: {done.job.folder}", sep="\n")
+            print(*([done.table] if done.table else []), *shown, f"results: {done.job.folder}", sep="\n")
         return done.outcome.exit_code
 
 
@@ -72,11 +79,12 @@ def _described(options: Options, tasks: list[tuple[str, int, int]]) -> str:
 
     solvers = options.solvers()
     lines = [yaml.safe_dump(resolved(options), sort_keys=False, allow_unicode=True).rstrip(), ""]
-    lines += [f"ignored: {line}" for line in options.ignored]
+    lines += [*options.notes, *(f"ignored: {line}" for line in options.ignored)]
     for name, images, problems in tasks:
         lines.append(f"task {name}: {images} images" + (f", {problems} without a partner" if problems else ""))
     for label, arguments in solvers:
-        lines.append(f"solver {label}: " + ", ".join(f"{key} {value}" for key, value in arguments.items()))
+        given = ", ".join(f"{key} {value}" for key, value in arguments.items())
+        lines.append(f"solver {label}: {given or 'no sampling'}")
     total = len(solvers) * sum(images for _, images, _ in tasks)
     lines.append(f"{total} images to restore into {Path(options.results) / options.run_name}")
     return "\n".join(lines)

@@ -33,7 +33,7 @@ def main(argv: Sequence[str] | None = None, prog: str = "train.py") -> int:
 
 
 def _train(arguments: argparse.Namespace) -> int:
-    stages = load_stages(locate(arguments.opt), arguments.overrides)
+    stages = load_stages(locate(arguments.opt), arguments.overrides, on_disk=True)
     # The import below takes seconds: mistakes in the file are reported before.
     from ..training import stages as training
 

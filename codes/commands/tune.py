@@ -26,7 +26,13 @@ def build_parser(prog: str) -> argparse.ArgumentParser:
     add = parser.add_argument
     add_option_file(parser, "option file that names network and data")
     add_overrides(parser, "device=cpu seed=1")
-    add("--budget", type=at_least(1), default=20, metavar="N", help="most evaluations to try (default: %(default)s)")
+    add(
+        "--budget",
+        type=at_least(1, 10_000),
+        default=20,
+        metavar="N",
+        help="most evaluations to try (default: %(default)s)",
+    )
     add("--metric", choices=METRICS, default="lpips", help="measure of quality (default: %(default)s)")
     add_measuring_options(parser)
     add("-o", "--output", type=Path, default=Path("options/tuned.yml"), metavar="FILE",

@@ -35,7 +35,8 @@ def parity(capsys):
 
 
 @pytest.mark.parametrize(
-    ("group", "cases"), [("schedules", 302), ("timesteps", 1512), ("trajectories", 1423), ("training", 41)]
+    ("group", "cases"),
+    [("schedules", 302), ("timesteps", 1512), ("trajectories", 1423), ("denoising", 40), ("training", 41)],
 )
 def test_reference_data_is_reproduced(parity, group, cases):
     result = parity(GOLDEN, group)

@@ -6,24 +6,23 @@ from itertools import pairwise
 from ..sde import MeanRevertingSDE, Point
 from .grids import make_grid
 from .options import Solver
-from .plan import Plan, Row, Step, start_sigma
+from .plan import Plan, Row, Step
 
 
 def euler_row(sde: MeanRevertingSDE, s: Point, t: Point, tau: float) -> Row:
-    """x_t = x_s - [(mu - x_s) + (1 + tau^2) sigma_inf^2 eps / sigma_s] D + tau sigma_inf sqrt(2 D) z.
+    """x_t = x_s - [(mu - x_s) D + (1 + tau^2) V eps / sigma_s] + tau sqrt(2 V) z.
 
-    D = log(alpha_t / alpha_s) is the integral of theta over the stride, so that one step of the full grid equals the
-    published Euler step.
+    D and 2 V are the integrals of theta and of g^2 over the stride. With mean reversion V = sigma_inf^2 D, and one step
+    of the full grid equals the published Euler step; without it D = 0.
     """
-    D = math.log(t.alpha) - math.log(s.alpha)
-    c = -(1 + tau**2) * sde.sigma_inf**2 * D / s.sigma
-    return Row(1 + D, -D, (c,), tau * sde.sigma_inf * math.sqrt(2 * D))
+    D, V = sde.euler_terms(s, t)
+    return Row(1 + D, -D, (-(1 + tau**2) * V / s.sigma,), tau * math.sqrt(2 * V))
 
 
 def _euler(sde: MeanRevertingSDE, solver: Solver, tau: float) -> Plan:
     points = make_grid(sde, solver, tau=tau)
     steps = tuple(Step(s, euler_row(sde, s, t, tau)) for s, t in pairwise(points))
-    return Plan(sde, steps, points[-1], "noise", start_sigma(sde, points[0]))
+    return Plan(sde, steps, points[-1], "noise", sde.start_sigma(points[0]))
 
 
 def euler_sde(sde: MeanRevertingSDE, solver: Solver) -> Plan:

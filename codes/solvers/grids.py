@@ -38,14 +38,21 @@ def make_grid(sde: MeanRevertingSDE, solver: Solver, *, tau: float, default: str
                 "time_schedule",
                 f"time_schedule {schedule!r} has grids for {', '.join(most)} and {last} steps, got {nfe}; use 'auto'",
             )
-        lambda_T = float(sde.lambda_(sde.T))
-        start = sde.point_from_lambda(solver.start_lambda) if solver.start_lambda > lambda_T else sde.point(sde.T)
+        start = sde.start
+        if solver.start_lambda > start.lambda_:
+            start = sde.point_from_lambda(solver.start_lambda)
         points = (*resolve(row.layout)(sde, start, nfe, solver, tau), sde.point(0.0))
     else:
         if not all(0 <= t <= sde.T for t in schedule):
             raise OptionValueError("time_schedule", f"time_schedule has times outside [0, {sde.T}]: {schedule}")
         points = tuple(sde.point(t) for t in schedule)
-    check_monotone(points, schedule if isinstance(schedule, str) else "as given")
+    name = schedule if isinstance(schedule, str) else "as given"
+    if not sde.reverts and points[0].t < sde.start.t - 1e-9:
+        text = (
+            f"time_schedule {name!r} starts at t = {points[0].t:g}, after the noise of the image, t = {sde.start.t:g}"
+        )
+        raise OptionValueError("time_schedule", text)
+    check_monotone(points, name)
     return points
 
 
@@ -70,6 +77,15 @@ def linspace(sde: MeanRevertingSDE, start: Point, nfe: int, solver: Solver, tau:
     """Uniform in t. Hits the integers, where the networks were trained, when nfe divides T."""
     times = np.linspace(start.t, 0.0, nfe + 1)
     return [start, *(sde.point(t) for t in times[1:-1])]
+
+
+def late(sde: MeanRevertingSDE, start: Point, nfe: int, solver: Solver, tau: float) -> list[Point]:
+    """Uniform in the last fifth of the time, whose states hardly say more than the degraded image, then to t = 0.
+
+    For networks whose first estimate is their best: later ones take its errors, which the states hold, for evidence.
+    """
+    times = start.t * (1 - np.arange(nfe) / (5 * nfe))
+    return [start, *(sde.point(t) for t in times[1:])]
 
 
 def leading(sde: MeanRevertingSDE, start: Point, nfe: int, solver: Solver, tau: float) -> list[Point]:
@@ -141,7 +157,7 @@ def sinh(sde: MeanRevertingSDE, start: Point, nfe: int, solver: Solver, tau: flo
 
     points = _in_lambda(sde, start, nfe, spread)
     lambda_1 = float(sde.lambda_(1.0))
-    if points[-1].lambda_ <= lambda_1 or nfe == 1:
+    if points[-1].lambda_ <= lambda_1 or nfe == 1 or start.lambda_ >= lambda_1:
         return points
     lambdas = spread(start.lambda_, lambda_1, nfe - 1)
     return [start, *(sde.point_from_lambda(value) for value in lambdas[1:-1]), sde.point(1.0)]

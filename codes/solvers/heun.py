@@ -4,7 +4,7 @@ from ..sde import MeanRevertingSDE, Point
 from .euler import euler_row
 from .grids import make_grid
 from .options import Solver
-from .plan import Plan, Row, Step, start_sigma
+from .plan import Plan, Row, Step
 
 
 def corrected_row(sde: MeanRevertingSDE, s: Point, t: Point, tau: float) -> Row:
@@ -47,4 +47,4 @@ def heun(sde: MeanRevertingSDE, solver: Solver) -> Plan:
         else:
             steps.append(Step(s, euler_row(sde, s, points[i + 1], tau)))
             i += 1
-    return Plan(sde, tuple(steps), points[-1], "noise", start_sigma(sde, points[0]))
+    return Plan(sde, tuple(steps), points[-1], "noise", sde.start_sigma(points[0]))

@@ -42,7 +42,7 @@ from ..names import OptionValueError
 from ..sde import MeanRevertingSDE, Point
 from .grids import make_grid
 from .options import Solver
-from .plan import Plan, Row, Step, start_sigma
+from .plan import Plan, Row, Step
 
 log = logging.getLogger(__name__)
 
@@ -175,7 +175,8 @@ def multistep_steps(
     last = len(points) - 1
     for i in range(1, last + 1):
         s, t = points[i - 1], points[i]
-        past = [point.lambda_ for point in reversed(points[:i])]  # lambda_s first, then older ones
+        oldest = max(0, i - 1 - max(predictor, corrector))
+        past = [point.lambda_ for point in reversed(points[oldest:i])]  # lambda_s first, then older ones
         correct = None
         if corrector and i > 1:
             again = gated_row(
@@ -215,7 +216,7 @@ def _build(sde: MeanRevertingSDE, solver: Solver, *, tau: float, grid: str | Non
         steps,
         points[-1],
         solver.parameterization,
-        start_sigma(sde, points[0]),
+        sde.start_sigma(points[0]),
         solver.clamp_range,
         solver.threshold,
     )

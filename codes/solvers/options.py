@@ -19,6 +19,8 @@ from ..defaults import NFE
 from ..names import OptionValueError, Prediction, check_choice
 from .registry import GRIDS, SOLVERS
 
+MOST_EVALUATIONS = 10_000  # far more than any solver gains from
+
 
 @dataclass(frozen=True, kw_only=True)
 class Option:
@@ -104,7 +106,7 @@ class Solver:
     """
 
     algorithm: str = option(MISSING, "the solver", words=SOLVERS, label="")
-    num_sample_steps: int = option(NFE, "network evaluations (NFE)", low=1, label="nfe")
+    num_sample_steps: int = option(NFE, "network evaluations (NFE)", low=1, high=MOST_EVALUATIONS, label="nfe")
     _: KW_ONLY
     solver_type: Literal["sde", "ode"] | None = option(
         None,
@@ -123,20 +125,26 @@ class Solver:
         None, "what the network predicts", unset="the checkpoint's, else `noise`", label="fit-"
     )
     lambda_min: float | None = option(
-        None, "log signal-to-noise ratio before which sampling does not start", unset="start at t = T", label="lambda"
+        None,
+        "log signal-to-noise ratio before which sampling does not start",
+        unset="start at t = T",
+        label="lambda",
+        low=-100,
+        high=100,
     )
     time_schedule: str | tuple[float, ...] | None = option(
         None,
         "grid of the times at which the network is evaluated, by name or as the times themselves",
         words=GRIDS,
         low=0,
+        high=100_000,
         listed="the list of N + 1 descending times",
         label="",
     )
     timestep_offset: float = option(
-        0.0, "time of the last evaluation on the grid `leading` (at least 1)", low=0, label="offset"
+        0.0, "time of the last evaluation on the grid `leading` (at least 1)", low=0, high=100_000, label="offset"
     )
-    rho: float = option(7.0, "exponent of the grids `karras-n` and `karras-t`", above=0)
+    rho: float = option(7.0, "exponent of the grids `karras-n` and `karras-t`", above=0, high=1_000)
     thresholding: bool = option(False, "dynamic thresholding of the data prediction")
     threshold_ratio: float = option(
         0.995,
@@ -145,7 +153,7 @@ class Solver:
         high=1,
         label="ratio",
     )
-    threshold_max: float = option(1.5, "largest threshold of dynamic thresholding", low=1, label="max")
+    threshold_max: float = option(1.5, "largest threshold of dynamic thresholding", low=1, high=1_000, label="max")
     denoise_last: bool = option(
         False, "end with the data prediction at the last evaluation instead of a step to t = 0", label="denoise"
     )
@@ -159,7 +167,7 @@ class Solver:
     )  # fmt: skip
     gate: float | None = option(
         None, "largest amplification of the network's error by older predictions that is allowed; 0: no limit",
-        unset="3 (`mrsampler`: 0)", low=0, ours=True,
+        unset="3 (`mrsampler`: 0)", low=0, high=1_000, ours=True,
     )  # fmt: skip
     tau: float | None = option(
         None, "stochasticity, from 0 (ODE) to 1 (SDE)",
@@ -167,7 +175,7 @@ class Solver:
     )  # fmt: skip
     clamp: bool | tuple[float, float] | None = option(
         None, "clip the data prediction to [0, 1], or to a given range", unset="true (`mrsampler`: false)",
-        listed="[low, high]", ours=True,
+        low=-1_000, high=1_000, listed="[low, high]", ours=True,
     )  # fmt: skip
     last_order: int | None = option(
         None, "order of the last step; 0: like the others", unset="1 below 15 evaluations, else 0 (`mrsampler`: 0)",

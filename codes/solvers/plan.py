@@ -95,8 +95,3 @@ class PlannedSolver(NamedTuple):
     label: str
     solver: Solver
     plan: Plan
-
-
-def start_sigma(sde: MeanRevertingSDE, first: Point) -> float:
-    """Standard deviation of the start state around mu: sigma_inf at t = T, the marginal one for a later start."""
-    return sde.sigma_inf if first.t >= sde.T else first.sigma

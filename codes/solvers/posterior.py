@@ -6,7 +6,7 @@ from itertools import pairwise
 from ..sde import MeanRevertingSDE
 from .grids import make_grid
 from .options import Solver
-from .plan import Plan, Row, Step, start_sigma
+from .plan import Plan, Row, Step
 
 
 def posterior(sde: MeanRevertingSDE, solver: Solver) -> Plan:
@@ -21,18 +21,17 @@ def posterior(sde: MeanRevertingSDE, solver: Solver) -> Plan:
     points = make_grid(sde, solver, tau=1.0)
     steps = []
     for s, t in pairwise(points):
-        # 1 - alpha^2 = (sigma / sigma_inf)^2, and 1 - (alpha_s / alpha_t)^2 likewise for the stretch between.
-        between = -math.expm1(2 * (math.log(s.alpha) - math.log(t.alpha)))
-        spread_s, spread_t = (s.sigma / sde.sigma_inf) ** 2, (t.sigma / sde.sigma_inf) ** 2
-        a = spread_t / spread_s * s.alpha / t.alpha
-        c = between / spread_s * t.alpha
-        steps.append(Step(s, Row(a, 1 - a - c, (c,), sde.sigma_inf * math.sqrt(spread_t * between / spread_s))))
+        # The state at s is that at t, scaled by r around mu, plus noise of this variance.
+        between, r = sde.transition_variance(s, t), s.alpha / t.alpha
+        a = (t.sigma / s.sigma) ** 2 * r
+        c = between / s.sigma**2 * t.alpha
+        steps.append(Step(s, Row(a, 1 - a - c, (c,), t.sigma / s.sigma * math.sqrt(between))))
     return Plan(
         sde,
         tuple(steps),
         points[-1],
         "data",
-        start_sigma(sde, points[0]),
+        sde.start_sigma(points[0]),
         solver.clamp_range,
         solver.threshold,
     )

@@ -32,6 +32,8 @@ class Algorithm:
     title       for people: on the web page and in the reference of options
     build       (sde, solver) -> plan
     published   the same as the published code computes it (`compat: official`), where that has the algorithm
+    published_denoising   the same for the denoising process
+    flaw        what tells that version apart from ours in titles
     grid        time_schedule where none is given
     steps       evaluations where none are given; None stands for T
     refused     options without meaning here: setting one is an error
@@ -41,6 +43,8 @@ class Algorithm:
     title: str
     build: "str | Build"
     published: "str | Build | None" = None
+    published_denoising: "str | Build | None" = None
+    flaw: str = "published code"
     grid: str = "linspace"
     steps: int | None = NFE
     refused: tuple[str, ...] = ()
@@ -68,7 +72,7 @@ _NOISE_ONLY = ("clamp", "thresholding")  # act on the data prediction, which the
 
 SOLVERS: dict[str, Algorithm] = {
     "mrsampler": Algorithm(
-        title="MR Sampler, the paper's",
+        title="MR Sampler",
         build="solvers.mr_sampler:mrsampler",
         published="solvers.official:mrsampler",
         grid="linear-lambda",
@@ -83,6 +87,7 @@ SOLVERS: dict[str, Algorithm] = {
         title="posterior sampling",
         build="solvers.posterior:posterior",
         published="solvers.official:posterior",
+        flaw="published stride",
         steps=None,
         refused=(*_MULTISTEP, "tau", "mode"),
         unused=("order", "solver_type", "parameterization"),
@@ -91,6 +96,8 @@ SOLVERS: dict[str, Algorithm] = {
         title="Euler, reverse SDE",
         build="solvers.euler:euler_sde",
         published="solvers.official:euler_sde",
+        published_denoising="solvers.official_denoising:euler_sde",
+        flaw="published stride",
         steps=None,
         refused=(*_MULTISTEP, "tau", "mode", *_NOISE_ONLY),
         unused=("order", "solver_type", "parameterization"),
@@ -99,6 +106,7 @@ SOLVERS: dict[str, Algorithm] = {
         title="Euler, probability flow",
         build="solvers.euler:euler_ode",
         published="solvers.official:euler_ode",
+        published_denoising="solvers.official_denoising:euler_ode",
         steps=None,
         refused=(*_MULTISTEP, "tau", "mode", *_NOISE_ONLY),
         unused=("order", "solver_type", "parameterization"),
@@ -119,6 +127,7 @@ GRIDS: dict[str, Grid] = {
         title="uniform in lambda, the paper's choice", layout="solvers.grids:linear_lambda", published=True
     ),
     "linspace": Grid(title="uniform in t", layout="solvers.grids:linspace", published=True),
+    "late": Grid(title="uniform in the last fifth of the time, then to t = 0", layout="solvers.grids:late"),
     "leading": Grid(
         title="whole strides counted from the end, the last evaluation at `timestep_offset`",
         layout="solvers.grids:leading",
@@ -159,15 +168,18 @@ def make_plan(sde: "MeanRevertingSDE", solver: "Solver") -> "Plan":
             raise OptionValueError(name, f"option {name} has no meaning for algorithm {solver.algorithm!r}")
     if solver.compat is None:
         return _planned(row.build, sde, solver)
-    if row.published is None:
-        names = [name for name, other in SOLVERS.items() if other.published is not None]
-        raise unknown("algorithm", solver.algorithm, names, where=" with compat 'official'")
+    kind = "published" if sde.reverts else "published_denoising"
+    published: str | Build | None = getattr(row, kind)
+    if published is None:
+        names = [name for name, other in SOLVERS.items() if getattr(other, kind) is not None]
+        where = " with compat 'official'" + ("" if sde.reverts else " for denoising")
+        raise unknown("algorithm", solver.algorithm, names, where=where)
     for name, option in OPTIONS.items():
         if option.ours and getattr(solver, name) != option.default:
             raise OptionValueError(
                 name, f"option {name} is not part of the published code: drop it or compat 'official'"
             )
-    return _planned(row.published, replace(sde, interpolation="official"), solver)
+    return _planned(published, replace(sde, interpolation="official"), solver)
 
 
 def _planned(build: "str | Build", sde: "MeanRevertingSDE", solver: "Solver") -> "Plan":

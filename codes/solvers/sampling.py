@@ -82,7 +82,7 @@ def sample(
     fit_target   'noise', 'data', 'velocity' or 'score'; by default the solver's
     generator    one for the batch, or one per image: then a batch gives the same images as one by one
     noise        recorded noise instead: the k-th tensor is the k-th draw (the first is the start, if x_init is None)
-    x_init       the start state, by default mu + sigma_inf z
+    x_init       the start state, by default mu + sigma_inf z (of a `DenoisingSDE`: mu, the noisy image)
     callback     called after each step
     mu_range     least and greatest value that mu may have; None for latents and other data without a range
 
@@ -105,13 +105,15 @@ def sample(
     if target is None:
         raise ValueError(f"fit_target is missing: say what the network predicts (choices: {', '.join(PREDICTIONS)})")
     check_choice("fit_target", target, PREDICTIONS)
+    if target == "velocity" and not sde.reverts:
+        raise ValueError("fit_target 'velocity' needs a process with mean reversion: it is undefined for denoising")
     _check_mu(mu, mu_range)
     dtype = torch.promote_types(mu.dtype, torch.float32)
     mean = mu.to(dtype)
     draw = noise_source(mean, generator, noise)
 
     if x_init is None:
-        x = mean + plan.start_sigma * draw()
+        x = mean + plan.start_sigma * draw() if plan.start_sigma else mean
     else:
         _check_like("x_init", x_init, mu)
         x = x_init.to(dtype)

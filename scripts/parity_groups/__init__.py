@@ -3,12 +3,13 @@
 A group is a function `cases(reference: Path) -> Iterator[Case]`.
 """
 
-from . import metrics, networks, schedules, timesteps, training, trajectories
+from . import denoising, metrics, networks, schedules, timesteps, training, trajectories
 
 GROUPS = {
     "schedules": schedules.cases,
     "timesteps": timesteps.cases,
     "trajectories": trajectories.cases,
+    "denoising": denoising.cases,
     "training": training.cases,
     "metrics": metrics.cases,
     "networks": networks.cases,

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from codes.sde import MeanRevertingSDE
 
 
-def load_group(reference: Path, group: str) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+def load_group(reference: Path, group: str) -> tuple[dict[str, np.ndarray], Any]:
     """All arrays of `<group>.npz` by key, and its manifest."""
     path = reference / f"{group}.npz"
     if not path.is_file():

@@ -3,10 +3,12 @@
 from ..names import OptionsError
 from .build import build_sde, build_solvers, check_against_checkpoint, check_context_dim
 from .dataset_options import DatasetOptions, PairingRule
+from .errors import gathered
 from .loading import difference, load_options, options_for, resolved
 from .reference import schema_markdown
 from .schema import Options
 from .stages import load_stages
+from .sweep import second_label, stem_of, title_of
 
 __all__ = [
     "DatasetOptions",
@@ -18,9 +20,13 @@ __all__ = [
     "check_against_checkpoint",
     "check_context_dim",
     "difference",
+    "gathered",
     "load_options",
     "load_stages",
     "options_for",
     "resolved",
     "schema_markdown",
+    "second_label",
+    "stem_of",
+    "title_of",
 ]

@@ -4,59 +4,85 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from ..defaults import SOLVER
 from ..names import OptionValueError
+from ..networks.rows import CONTEXT_KEYS
 from .errors import Keys, dotted, join, line, show
 from .rules import CLIP_WIDTHS
-from .schema import Options
+from .schema import NO_SAMPLING, Options
 
 if TYPE_CHECKING:
     from ..sde import MeanRevertingSDE
     from ..solvers import PlannedSolver
 
 _SDE_KEYS = ("max_sigma", "T", "schedule", "eps")
+_DENOISING_KEYS = ("max_sigma", "T", "schedule")  # its eps and convention are always the same
 
 
 def build_sde(options: Options, metadata: Mapping[str, Any] | None = None) -> "MeanRevertingSDE":
-    """The schedule: each value from the file, else from the checkpoint's metadata, else DA-CLIP's."""
-    from ..sde import MeanRevertingSDE
+    """The schedule: each value from the file, else from the checkpoint's metadata, else DA-CLIP's.
+
+    Networks that take no degraded image have the denoising process, which begins with noise of `degradation.sigma`.
+    """
+    from ..sde import DenoisingSDE, MeanRevertingSDE
 
     recorded = (metadata or {}).get("sde") or {}
-    values = {key: value for key in _SDE_KEYS if (value := recorded.get(key)) is not None}
-    values |= {key: value for key in _SDE_KEYS if (value := getattr(options.sde, key)) is not None}
-    if options.sde.convention != "auto":
-        values["convention"] = options.sde.convention
-    else:
-        values["convention"] = recorded.get("convention") or _convention(options)
+    denoising = _denoises(options, metadata or {})
+    keys = _DENOISING_KEYS if denoising else _SDE_KEYS
+    values = {key: value for key in keys if (value := recorded.get(key)) is not None}
+    values |= {key: value for key in keys if (value := getattr(options.sde, key)) is not None}
     try:
+        if denoising:
+            return DenoisingSDE(**values, noise_level=options.degradation.sigma)
+        if options.sde.convention != "auto":
+            values["convention"] = options.sde.convention
+        else:
+            values["convention"] = recorded.get("convention") or _convention(options)
         return MeanRevertingSDE(**values)
     except OptionValueError as error:
-        raise options.error(("sde", error.option), str(error)) from None
+        place = ("degradation", "sigma") if error.option == "noise_level" else ("sde", error.option)
+        raise options.error(place, str(error)) from None
+
+
+def _denoises(options: Options, metadata: Mapping[str, Any]) -> bool:
+    """Whether the network takes no degraded image, as file or checkpoint say."""
+    return (metadata.get("variant") or options.variant) == "denoising"
 
 
 def _convention(options: Options) -> str:
     """Only DA-CLIP's networks take contexts, and only they were trained with its convention."""
     setting = options.network_G.setting
-    contexts = {"context_dim", "use_degra_context", "use_image_context"} & set(setting)
+    contexts = CONTEXT_KEYS & set(setting)
     return "daclip" if contexts or options.path.daclip or options.network_G.which_model_G is None else "irsde"
 
 
-def build_solvers(options: Options, sde: "MeanRevertingSDE") -> list["PlannedSolver"]:
-    """The solvers of `options.solvers()` with their plans; raises OptionsError for those that cannot run."""
-    from ..solvers import PlannedSolver, Solver, make_plan
+def build_solvers(
+    options: Options, sde: "MeanRevertingSDE", usual: Mapping[str, Any] = SOLVER
+) -> list["PlannedSolver"]:
+    """The solvers of `options.solvers(usual)` with their plans; raises OptionsError for those that cannot run."""
+    import numpy as np
 
+    from ..solvers import Plan, PlannedSolver, Solver, make_plan
+
+    if options.model == "latent":
+        return [PlannedSolver(NO_SAMPLING, Solver("posterior", 1), Plan(sde, (), sde.point(0), "data", 0.0))]
     planned = []
     problems: dict[tuple[Keys, str], list[str]] = {}
-    for label, arguments in options.solvers():
+    for label, arguments in options.solvers(usual):
         try:
             solver = Solver(**arguments)
-            planned.append(PlannedSolver(label, solver, make_plan(sde, solver)))
+            with np.errstate(divide="raise", over="raise", invalid="raise"):
+                planned.append(PlannedSolver(label, solver, make_plan(sde, solver)))
         except ValueError as error:
             option = getattr(error, "option", None)  # see OptionValueError
             keys = ("sde", "algorithm") if option == "algorithm" else ("sampler", *([option] if option else []))
             problems.setdefault((_in_variant(options, label, keys), str(error)), []).append(label)
+        except ArithmeticError as error:
+            text = f"cannot be computed with such large or small numbers ({error})"
+            problems.setdefault((("sampler",), text), []).append(label)
     if problems:
         raise join(
-            line(options.file_of(keys), keys, f"{text} ({', '.join(labels)})")
+            line(options.file_of(keys), keys, f"{text} ({', '.join(labels[:5])}{', ...' if len(labels) > 5 else ''})")
             for (keys, text), labels in problems.items()
         )
     return planned
@@ -78,6 +104,13 @@ def check_against_checkpoint(options: Options, metadata: Mapping[str, Any]) -> N
     missing or None is not compared.
     """
     network, sde = options.network_G, options.sde
+    denoising = _denoises(options, metadata)
+    if options.variant == "denoising" and not denoising:
+        text = (
+            "denoising means a network of denoising-sde, which takes no degraded image, but these weights are the "
+            f"variant {metadata.get('variant')}: name it as network_G.variant"
+        )
+        raise options.error(("distortion",), text)
     targets = options.sampler.fit_target
     recorded = metadata.get("sde") or {}
     setting = metadata.get("setting") or {}
@@ -85,8 +118,15 @@ def check_against_checkpoint(options: Options, metadata: Mapping[str, Any]) -> N
         (("network_G", "which_model_G"), network.which_model_G, metadata.get("which_model_G")),
         (("network_G", "variant"), network.variant, metadata.get("variant")),
         *((("network_G", "setting", key), value, setting.get(key)) for key, value in network.setting.items()),
-        *((("sde", key), getattr(sde, key), recorded.get(key)) for key in _SDE_KEYS),
-        (("sde", "convention"), None if sde.convention == "auto" else sde.convention, recorded.get("convention")),
+        *(
+            (("sde", key), getattr(sde, key), recorded.get(key))
+            for key in (_DENOISING_KEYS if denoising else _SDE_KEYS)
+        ),
+        (
+            ("sde", "convention"),
+            None if sde.convention == "auto" or denoising else sde.convention,
+            recorded.get("convention"),
+        ),
         *(
             (("sampler", "fit_target"), target, metadata.get("fit_target"))
             for target in (targets if isinstance(targets, tuple) else (targets,))

@@ -2,23 +2,37 @@
 
 from typing import Annotated, Any, Literal
 
-from annotated_types import Ge, Lt, MinLen
-from pydantic import BeforeValidator, Field, StringConstraints, model_validator
+from annotated_types import Ge, Le, Lt, MinLen
+from pydantic import BeforeValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from .kinds import Count, Expected, ForTraining, Ignored, Number, Positive, Share, Unset
+from .kinds import (
+    LARGEST_SIDE,
+    Count,
+    Expected,
+    FolderName,
+    ForTraining,
+    Ignored,
+    Integer,
+    Number,
+    Positive,
+    Share,
+    Side,
+    Text,
+    Unset,
+    Weight,
+    Workers,
+)
 from .section import Section
 from .words import Degraded, TaskName
 
-Text = Annotated[str, StringConstraints(min_length=1), Expected("text")]
-
 
 class DegradationOptions(Section):
-    sigma: Annotated[Number, Ge(0)] = Field(
-        50.0, description="standard deviation of noise, in 8-bit units, for `distortion: denoising`"
-    )
+    sigma: Weight = Field(50.0, description="standard deviation of noise, in 8-bit units, for `distortion: denoising`")
     noise_type: Literal["G"] = Field("G", description="Gaussian noise")
-    scale: Positive = Field(4, description="factor of super-resolution: how much smaller degraded images are")
+    scale: Annotated[Integer, Ge(1), Le(32)] = Field(
+        4, description="factor of super-resolution: how much smaller degraded images are"
+    )
     mask_root: Text | None = Field(None, description="folder of masks (black is missing), for `distortion: inpainting`")
 
 
@@ -46,11 +60,11 @@ def _refuse(mode: Any) -> Any:
 
 
 class DatasetOptions(Section):
-    name: Annotated[Text | None, Unset("the key")] = Field(None, description="name in tables and folders")
+    name: Annotated[FolderName | None, Unset("the key")] = Field(None, description="name in tables and folders")
     mode: Annotated[
         Literal["LQGT", "LQ", "GT", "MD", "MDGT"], BeforeValidator(_refuse), Unset("what the folders given suggest")
     ] = Field(
-        description="`LQGT`: degraded and clean images; `LQ`: degraded ones alone, no metrics; `GT`: clean ones, "
+        description="`LQGT`: degraded and clean images; `LQ`: degraded ones alone; `GT`: clean ones, "
         "degraded on the fly; `MD`: one folder per task; `MDGT`: clean ones, randomly degraded (training)",
     )
     root: Text | None = Field(None, description="folder with `TASK/LQ` and `TASK/GT` for the ten published tasks")
@@ -78,10 +92,10 @@ class DatasetOptions(Section):
         "`super-resolution` in the other modes: degraded images are smaller by `degradation.scale`",
     )
     color: Literal["RGB"] = Field("RGB", description="grey images become RGB")
-    batch_size: Annotated[Positive, ForTraining()] = Field(
+    batch_size: Annotated[Annotated[Integer, Ge(1), Le(LARGEST_SIDE)], ForTraining()] = Field(
         4, description="samples in a training step, over all processes"
     )
-    n_workers: Annotated[Count, ForTraining()] = Field(
+    n_workers: Annotated[Workers, ForTraining()] = Field(
         4,
         description="processes that read, crop and degrade training images, for each training process; 0: the training "
         "process does it. The number does not change the result",
@@ -89,20 +103,20 @@ class DatasetOptions(Section):
     cache: Annotated[Count, ForTraining()] = Field(
         1024, description="megabytes of decoded training images that each reading process keeps in memory"
     )
-    GT_size: Annotated[Positive | None, ForTraining(), Unset("`patch_size`")] = Field(
+    GT_size: Annotated[Side | None, ForTraining(), Unset("`patch_size`")] = Field(
         None, description="side of the training patches in pixels"
     )
-    patch_size: Annotated[Positive | None, ForTraining(), Unset("`GT_size`, else 256")] = Field(
+    patch_size: Annotated[Side | None, ForTraining(), Unset("`GT_size`, else 256")] = Field(
         None, description="side of the training patches in pixels; the same as `GT_size`"
     )
-    patch_sizes: Annotated[
-        tuple[Annotated[tuple[Positive, Positive], Expected("[step, side]")], ...], ForTraining()
-    ] = Field(
-        (),
-        description="other sides of the training patches from some steps on, as pairs: `[[5000, 96]]` is 96 pixels "
-        "after 5000 steps",
+    patch_sizes: Annotated[tuple[Annotated[tuple[Positive, Side], Expected("[step, side]")], ...], ForTraining()] = (
+        Field(
+            (),
+            description="other sides of the training patches from some steps on, as pairs: `[[5000, 96]]` is 96 pixels "
+            "after 5000 steps",
+        )
     )
-    LR_size: Annotated[Positive | None, Ignored("it follows from GT_size and degradation.scale")] = Field(
+    LR_size: Annotated[Side | None, Ignored("it follows from GT_size and degradation.scale")] = Field(
         None, description="side of the degraded training patches"
     )
     use_flip: Annotated[bool, ForTraining()] = Field(

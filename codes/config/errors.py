@@ -1,7 +1,8 @@
 """The one error of option files, and how values are shown in it."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 from ..names import OptionsError
 
@@ -17,8 +18,14 @@ def dotted(keys: Keys) -> str:
     """
     text = ""
     for key in keys:
-        text += f"[{key}]" if isinstance(key, int) else f".{key}" if text else key
+        text += f"[{key}]" if isinstance(key, int) else f".{_word(key)}" if text else _word(key)
     return text
+
+
+def _word(key: str) -> str:
+    """A key, short and in one line."""
+    shown = key if key and key.isprintable() else repr(key)
+    return shown if len(shown) <= _LONGEST else shown[: _LONGEST - 3] + "..."
 
 
 def show(value: object) -> str:
@@ -40,7 +47,10 @@ def _yaml(value: object) -> str:
         return "[" + ", ".join(_yaml(item) for item in value) + "]"
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{key}: {_yaml(item)}" for key, item in value.items()) + "}"
-    return repr(value) if isinstance(value, str) else str(value)
+    if isinstance(value, int) and abs(value) >= 10**_LONGEST:
+        return f"a number of {value.bit_length()} bits"  # Python refuses to write very long ones
+    text = repr(value) if isinstance(value, str | bytes) else str(value)
+    return text if text.isprintable() else repr(text)
 
 
 def error_at(file: Path | str, keys: Keys, text: str) -> OptionsError:
@@ -56,3 +66,17 @@ def line(file: Path | str, keys: Keys, text: str) -> str:
 def join(lines: Iterable[str]) -> OptionsError:
     """One error of several lines."""
     return OptionsError("\n".join(lines))
+
+
+def gathered(*calls: Callable[[], Any]) -> list[Any]:
+    """The results of all calls; raises one OptionsError with the lines of all that raise one."""
+    results: list[Any] = []
+    lines: dict[str, None] = {}
+    for call in calls:
+        try:
+            results.append(call())
+        except OptionsError as error:
+            lines |= dict.fromkeys(str(error).splitlines())
+    if lines:
+        raise join(lines)
+    return results

@@ -2,12 +2,17 @@
 
 import re
 import types
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 from annotated_types import Ge, Gt, Le, Lt, MinLen
-from pydantic import BaseModel, BeforeValidator, Discriminator, Tag
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Discriminator, StringConstraints, Tag
+from pydantic_core import PydanticCustomError
+
+from ..names import FOLDER_NAME, is_folder_name
+from ..runtime.paths import path_problem
+from .errors import show
 
 # PyYAML follows YAML 1.1, where a number with an exponent needs a dot and a sign: 5e-3 arrives as text.
 _EXPONENT = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+")
@@ -50,13 +55,61 @@ class ForTraining:
     """Marks an option that has no effect when testing."""
 
 
+# No number is without bounds: one that is far too large would take all time or memory before it fails.
+LARGEST = 1_000_000_000
+LARGEST_SEED = 2**63 - 1
+LARGEST_SIDE = 100_000  # of an image, in pixels
+MOST_WORKERS = 1_000
+MOST_BLOCKS = 1_000  # sum of a list in a network's setting
+
 Integer = Annotated[int, BeforeValidator(whole)]
 Number = Annotated[float, BeforeValidator(number)]
-Count = Annotated[Integer, Ge(0)]
-Positive = Annotated[Integer, Ge(1)]
-PositiveNumber = Annotated[Number, Gt(0)]
+Count = Annotated[Integer, Ge(0), Le(LARGEST)]
+Positive = Annotated[Integer, Ge(1), Le(LARGEST)]
+Side = Annotated[Integer, Ge(1), Le(LARGEST_SIDE)]
+Workers = Annotated[Integer, Ge(0), Le(MOST_WORKERS)]
+PositiveNumber = Annotated[Number, Gt(0), Le(LARGEST)]
+Weight = Annotated[Number, Ge(0), Le(LARGEST)]
 Share = Annotated[Number, Ge(0), Le(1)]
+
+
+def _refuse(problem: Callable[[str], str]) -> AfterValidator:
+    """Refuses a text with what `problem` says about it."""
+
+    def check(text: str) -> str:
+        found = problem(text)
+        if found:
+            raise PydanticCustomError("refused", "{text}, got {name}", {"text": found, "name": show(text)})
+        return text
+
+    return AfterValidator(check)
+
+
+Text = Annotated[str, StringConstraints(min_length=1), _refuse(path_problem), Expected("text")]
+FolderName = Annotated[
+    str, _refuse(lambda text: "" if is_folder_name(text) else f"expected {FOLDER_NAME}"), Expected(FOLDER_NAME)
+]
+
+
+def _bounded(value: Any) -> Any:
+    """An argument of a network; they check them themselves, but build what they are told to."""
+    numbers = [item for item in (value if isinstance(value, tuple) else (value,)) if type(item) in (int, float)]
+    problem = ""
+    if any(abs(item) > LARGEST_SIDE for item in numbers):
+        problem = f"expected numbers up to {LARGEST_SIDE:,}, got {show(value)}"
+    elif isinstance(value, tuple) and (len(value) > MOST_BLOCKS or sum(map(abs, numbers)) > MOST_BLOCKS):
+        problem = f"expected a list whose numbers add up to at most {MOST_BLOCKS:,}, got {show(value)}"
+    if problem:
+        raise PydanticCustomError("refused", "{text}", {"text": problem})
+    return value
+
+
 Scalar = Annotated[str | bool | int | float | None, BeforeValidator(number)]
+Argument = Annotated[
+    Scalar | tuple[Scalar | tuple[Scalar, ...], ...],
+    AfterValidator(_bounded),
+    Expected("text, a number, true, false or a list of these"),
+]
 
 T = TypeVar("T")
 
@@ -93,7 +146,7 @@ def describe(annotation: Any, metadata: tuple[Any, ...] = (), quote: str = "") -
     >>> describe(Annotated[int, Ge(1), Le(3)])
     'an integer from 1 to 3'
     >>> describe(Literal["auto", "off"] | Positive | None)
-    'auto, off or an integer of at least 1'
+    'auto, off or an integer from 1 to 1,000,000,000'
     """
     words: list[str] = []
     phrases: list[str] = []
@@ -177,10 +230,11 @@ def _phrase(part: Any, extra: tuple[Any, ...], quote: str) -> str:
 
 
 def _range(extra: tuple[Any, ...]) -> str:
-    low = next((item.ge for item in extra if isinstance(item, Ge)), None)
-    high = next((item.le for item in extra if isinstance(item, Le)), None)
-    above = next((item.gt for item in extra if isinstance(item, Gt)), None)
-    below = next((item.lt for item in extra if isinstance(item, Lt)), None)
+    def end(mark: type, name: str) -> str | None:
+        bound: Any = next((getattr(item, name) for item in extra if isinstance(item, mark)), None)
+        return None if bound is None else f"{bound:,}" if abs(bound) >= 10_000 else str(bound)
+
+    low, high, above, below = end(Ge, "ge"), end(Le, "le"), end(Gt, "gt"), end(Lt, "lt")
     if low is not None and high is not None:
         return f" from {low} to {high}"
     if above is not None and below is not None:

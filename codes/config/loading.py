@@ -1,5 +1,6 @@
 """Option files: read, check, write back."""
 
+import copy
 import difflib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -8,9 +9,12 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from ..runtime.paths import locate, path_problem
 from . import rules
+from .beside import take_from_beside
 from .errors import Keys, dotted, join, show
 from .kinds import ForTraining, Ignored, choices, describe, item_type, model_of
+from .published import as_published
 from .reading import BASED_ON, MOVED, Source, override, read
 from .schema import Kind, Options
 from .solver_options import Variant
@@ -18,12 +22,12 @@ from .solver_options import Variant
 _WEIGHTS = (".safetensors", ".pth", ".pt")
 
 
-def load_options(path: Path, overrides: Sequence[str] = (), kind: Kind = "test") -> Options:
-    """Read an option file; `overrides` are `a.b.c=value`, the value in YAML.
+def load_options(path: Path, overrides: Sequence[str] = (), kind: Kind = "test", *, on_disk: bool = False) -> Options:
+    """Read an option file; `overrides` are `a.b.c=value`, the value in YAML. For `on_disk` see `checked`.
 
     Raises OptionsError with a line for each problem, in the order of the file.
     """
-    return checked(read(Path(path), overrides), kind)
+    return checked(read(Path(path), overrides), kind, on_disk)
 
 
 def options_for(path: Path, overrides: Sequence[str] = ()) -> Options:
@@ -35,26 +39,38 @@ def options_for(path: Path, overrides: Sequence[str] = ()) -> Options:
     return checked(source, "restore")
 
 
-def checked(source: Source, kind: Kind) -> Options:
-    """The options of a source; raises OptionsError for everything that is wrong with them."""
+def checked(source: Source, kind: Kind, on_disk: bool = False) -> Options:
+    """The options of a source; raises OptionsError for everything that is wrong with them.
+
+    on_disk   if anything is wrong, also name folders and weights that are missing; else the code that looks for them
+              tells it later
+    """
+    take_from_beside(source)
     if kind == "restore":
         source.values["datasets"] = {}
     try:
         options = Options.model_validate(source.values)
     except ValidationError as error:
         found = _problems(source, error.errors(include_url=False))
+        found += _further(source, kind, [keys for keys, _ in found])
     else:
-        found = list(rules.problems(options, kind))
+        found = list(rules.problems(options, kind, source.file))
     if found:
+        if on_disk:
+            found += _missing_files(source, kind, [keys for keys, _ in found])
         found.sort(key=lambda problem: source.position(problem[0]))
         raise join(dict.fromkeys(source.message(keys, text) for keys, text in found))
-    silent = [*source.ignored, *rules.without_effect(options, kind)]
+    options, notes = as_published(options)
+    # Not the keys of `based_on` files: those were written for another algorithm.
+    unused = [item for item in options.unused_by_solvers() if item[0] not in source.inherited]
+    silent = [*source.ignored, *rules.without_effect(options, kind), *([] if kind == "restore" else unused)]
     silent.sort(key=lambda item: source.position(item[0]))
     return options.remember(
         source.file,
         kind,
         tuple(f"{dotted(source.written(keys))}: ignored, {reason}" for keys, reason in silent),
         {keys: source.file_of(keys) for keys in source.lines} if source.inherited else {},
+        notes,
     )
 
 
@@ -110,6 +126,62 @@ def _plain(value: Any, kind: Kind) -> Any:
     return [_plain(item, kind) for item in value] if isinstance(value, tuple) else value
 
 
+# More problems of a file that has some.
+
+_NETWORKS = {"model", "network_G", "network_L", "path"}
+_FOLDERS = {"root": (), "dataroot": (), "dataroot_LQ": ("GT", "MDGT"), "dataroot_GT": ("LQ",)}  # and modes without it
+
+
+def _further(source: Source, kind: Kind, wrong: list[Keys]) -> list[tuple[Keys, str]]:
+    """What the rules find in the options without the wrong values, as far as these have nothing to do with it."""
+    values = copy.deepcopy(source.values)
+    removed = [keys[:2] if keys[0] == "datasets" else keys for keys in wrong if keys]
+    for keys in removed:
+        _remove(values, keys)
+    values.setdefault("datasets", {})
+    try:
+        options = Options.model_validate(values)
+    except ValidationError:
+        return []
+    sections = {keys[0] for keys in removed}
+    return [
+        (keys, text)
+        for keys, text in rules.problems(options, kind, source.file)
+        if not any(_within(keys, other) or _within(other, keys) or keys == other for other in removed)
+        and not (keys[0] in _NETWORKS and sections & {*_NETWORKS, "distortion"})
+    ]
+
+
+def _remove(values: Any, keys: Keys) -> None:
+    """Delete a value; of an item in a list, the whole list."""
+    *sections, last = keys
+    for i, key in enumerate(sections):
+        if not isinstance(values.get(key), dict):
+            last = sections[i]
+            break
+        values = values[key]
+    values.pop(last, None)
+
+
+def _missing_files(source: Source, kind: Kind, wrong: list[Keys]) -> list[tuple[Keys, str]]:
+    """Folders and weights that the file names and that are not there; needs no torch, and no valid options."""
+    named: list[tuple[Keys, Any, str]] = []
+    datasets = source.values.get("datasets")
+    for name, dataset in datasets.items() if isinstance(datasets, dict) else ():
+        if isinstance(dataset, dict) and (name != "train" or kind == "train"):
+            folders = [key for key, modes in _FOLDERS.items() if dataset.get("mode") not in modes]
+            named += [(("datasets", name, key), dataset.get(key), "folder") for key in folders]
+    paths = source.values.get("path")
+    for key, path in paths.items() if isinstance(paths, dict) else ():
+        named.append((("path", key), path, "file"))
+    return [
+        (keys, f"{path}: no such {what}")
+        for keys, path, what in named
+        if isinstance(path, str) and path and not any(keys[: len(other)] == other for other in wrong)
+        if not path_problem(path) and not locate(path).exists()
+    ]
+
+
 # What pydantic found, in words.
 
 
@@ -130,12 +202,16 @@ def _keys(values: Any, location: tuple[str | int, ...], missing: bool) -> Keys:
     """Where an error is in the file: pydantic's location without the names of the types it tried."""
     keys: list[str | int] = []
     for i, part in enumerate(location):
-        if part in values if isinstance(values, dict) else isinstance(values, tuple) and isinstance(part, int):
+        if part in values if isinstance(values, dict) else _is_item(values, part):
             values = values[part]
-        elif not (missing and i == len(location) - 1):
-            continue
+        elif not (missing and i == len(location) - 1 and isinstance(values, dict)):
+            continue  # also for an item that a list lacks
         keys.append(part)
     return tuple(keys)
+
+
+def _is_item(values: Any, part: str | int) -> bool:
+    return isinstance(values, tuple) and isinstance(part, int) and part < len(values)
 
 
 def _text(values: Any, keys: Keys, error: ErrorDetails) -> str:
@@ -145,9 +221,9 @@ def _text(values: Any, keys: Keys, error: ErrorDetails) -> str:
         return "unknown option" + _nearest_key(keys, values)
     annotation, metadata = _type_at(keys, values)
     expected = describe(annotation, tuple(metadata))
-    if error["type"] == "missing":
-        return f"missing, expected {expected}"
     for key in keys:
+        if isinstance(values, dict) and key not in values:
+            return f"missing, expected {expected}"
         values = values[key]
     near = difflib.get_close_matches(values, choices(annotation), n=1) if isinstance(values, str) else []
     hint = f", did you mean {near[0]!r}?" if near and near[0] != values else ""

@@ -9,6 +9,7 @@ from typing import Any
 import yaml
 
 from ..names import OptionsError
+from ..runtime.paths import locate, looked, path_problem
 from .errors import Keys, dotted, error_at, join, line, show
 
 # The published files use two names for some things. Old place -> new place.
@@ -21,6 +22,10 @@ MOVED: dict[Keys, Keys] = {
 }
 
 BASED_ON = "based_on"  # the key that names the file to lay this one over
+
+# No option file comes near these; they keep a file from taking all time and memory.
+LARGEST_FILE = 100_000  # bytes
+MOST_VALUES = 100_000  # of a file, aliases (*name) counted as often as they occur
 
 _OVERRIDE = re.compile(r"([\w-]+(?:\.[\w-]+)*)\s*=(.*)", re.DOTALL)
 
@@ -96,9 +101,13 @@ def _with_base(path: Path, readers: tuple[Path, ...]) -> Source:
     name = source.values.pop(BASED_ON)
     if not isinstance(name, str) or not name:
         raise error_at(path, (BASED_ON,), f"expected the path of an option file, got {show(name)}")
+    if path_problem(name):
+        raise error_at(path, (BASED_ON,), f"{path_problem(name)}, got {show(name)}")
     base, readers = path.parent / name, (*readers, path)
     if not base.is_file():
-        raise error_at(path, (BASED_ON,), f"{base}: no such file")
+        base = locate(name) if locate(name).is_file() else base
+    if not base.is_file():
+        raise error_at(path, (BASED_ON,), f"{base}: no such file{looked(name)}")
     if base.resolve() in [reader.resolve() for reader in readers]:
         raise error_at(path, (BASED_ON,), f"{base} is itself based on this file")
     return _laid_over(source, _with_base(base, readers))
@@ -139,13 +148,19 @@ def _laid_over(source: Source, base: Source) -> Source:
 
 def _parse_file(path: Path) -> Source:
     try:
-        text = path.read_bytes().decode("utf-8-sig")
+        if path.exists() and not path.is_file():
+            raise error_at(path, (), "is a directory" if path.is_dir() else "is no regular file")
+        with path.open("rb") as opened:
+            content = opened.read(LARGEST_FILE + 1)
+        if len(content) > LARGEST_FILE:
+            raise error_at(path, (), f"is larger than {LARGEST_FILE:,} bytes, which no option file is")
+        text = content.decode("utf-8-sig")
     except FileNotFoundError:
-        raise error_at(path, (), "no such file") from None
+        raise error_at(path, (), f"no such file{looked(path, beside='')}") from None
     except UnicodeDecodeError as error:
         raise error_at(path, (), f"not a text file in UTF-8 (byte {error.start})") from None
-    except OSError as error:
-        raise error_at(path, (), (error.strerror or "cannot be read").lower()) from None
+    except (OSError, ValueError) as error:  # ValueError: a name with a NUL byte
+        raise error_at(path, (), (getattr(error, "strerror", "") or "cannot be read").lower()) from None
     values, lines = _parse(str(path), text)
     if values is None:
         raise error_at(path, (), "the file is empty")
@@ -161,6 +176,7 @@ def _parse(origin: str, text: str) -> tuple[Any, dict[Keys, tuple[int, int]]]:
         node = loader.get_single_node()
         if node is None:
             return None, {}
+        _check_size(origin, node)
         lines, problems = _survey(node)
         if problems:
             raise join(line(origin, keys, text) for keys, text in problems)
@@ -176,10 +192,37 @@ def _parse(origin: str, text: str) -> tuple[Any, dict[Keys, tuple[int, int]]]:
     except yaml.reader.ReaderError as error:
         number = text.count("\n", 0, error.position) + 1
         raise OptionsError(f"{origin}: line {number}: character {error.character:#04x} is not allowed") from None
-    except ValueError as error:  # e.g. the date 2024-13-45
-        raise OptionsError(f"{origin}: not YAML: {error}") from None
+    except (ValueError, AttributeError, KeyError, TypeError, OverflowError) as error:
+        # PyYAML's own, e.g. for the date 2024-13-45 or !!timestamp abc.
+        reason = str(error) if isinstance(error, ValueError) else "a value does not fit its tag (!!...)"
+        raise OptionsError(f"{origin}: not YAML: {' '.join(reason.split())}") from None
     except RecursionError:
         raise OptionsError(f"{origin}: nested too deeply") from None
+
+
+def _check_size(origin: str, root: yaml.Node) -> None:
+    """Raise for aliases that lead to themselves or multiply: nine of nine of nine ... is a small file and much data."""
+    sizes: dict[int, int] = {}
+
+    def size(node: yaml.Node) -> int:
+        known = sizes.get(id(node))
+        if known == 0:
+            line_number = node.start_mark.line + 1
+            raise OptionsError(f"{origin}: line {line_number}: contains itself through an alias (*name)")
+        if known is not None:
+            return known
+        sizes[id(node)] = 0  # until it is known
+        total = 1
+        if isinstance(node, yaml.SequenceNode):
+            total += sum(size(item) for item in node.value)
+        elif isinstance(node, yaml.MappingNode):
+            total += sum(size(key) + size(item) for key, item in node.value)
+        if total > MOST_VALUES:
+            raise OptionsError(f"{origin}: has more than {MOST_VALUES:,} values, aliases (*name) and merges counted")
+        sizes[id(node)] = total
+        return total
+
+    size(root)
 
 
 def _survey(root: yaml.Node) -> tuple[dict[Keys, tuple[int, int]], list[tuple[Keys, str]]]:
@@ -197,7 +240,7 @@ def _survey(root: yaml.Node) -> tuple[dict[Keys, tuple[int, int]], list[tuple[Ke
             for key, item in node.value:
                 if key.tag == "tag:yaml.org,2002:merge":
                     continue
-                path: Keys = (*keys, str(key.value))
+                path: Keys = (*keys, str(key.value) if isinstance(key, yaml.ScalarNode) else "?")
                 if key.tag != "tag:yaml.org,2002:str":
                     problems.append((path, f"a key must be a word, put it in quotes (line {key.start_mark.line + 1})"))
                 elif path in lines:

@@ -59,10 +59,10 @@ or a whole section of the other file. `heun.yml` is `mrsampler.yml` with another
 based_on: mrsampler.yml
 name: heun
 sde: {algorithm: heun}
-sampler: {num_sample_steps: 100, solver_type: ode, time_schedule: linspace}
+sampler: {num_sample_steps: 100, solver_type: ode, time_schedule: linspace, compat: official}
 ```
 
-Give each file its own `name`, because runs of one name share a folder.
+Runs of one `name` share a folder and a table; they need the same weights, images and seed.
 """
 
 

@@ -1,17 +1,17 @@
 """What the options must fulfil together, and which of those given have no effect."""
 
-import re
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 from pydantic import BaseModel
 
-from ..names import TASKS
+from ..names import FOLDER_NAME, TASKS, is_folder_name
 from .dataset_options import DatasetOptions, DegradationOptions, PairingRule
-from .errors import Keys
+from .errors import Keys, show
 from .kinds import ForTraining, Ignored
 from .schema import Kind, LatentNetworkOptions, Options
 
-_NAME = re.compile(r"\w[\w.+ -]*")
+MOST_SOLVERS = 10_000  # of one run
 # Width of the embeddings of the CLIP models that DA-CLIP was published for.
 CLIP_WIDTHS = {"ViT-B-32": 512, "ViT-L-14": 768}
 
@@ -19,13 +19,20 @@ _TRAINING = "only training uses it"
 _TESTS = ("compile", "tile", "batch_size", "workers", "contact_sheet", "metrics")
 
 
-def problems(options: Options, kind: Kind) -> Iterator[tuple[Keys, str]]:
-    """Contradictions and omissions, as (key, text)."""
+def problems(options: Options, kind: Kind, file: Path | None = None) -> Iterator[tuple[Keys, str]]:
+    """Contradictions and omissions, as (key, text); `file` gives the run its name where the options do not."""
     for section, names in (("datasets", options.datasets), ("variants", options.sampler.variants)):
         for name in names:
-            if not _NAME.fullmatch(name):
-                keys = (section, name) if section == "datasets" else ("sampler", section, name)
-                yield keys, "expected a name of letters, digits, '.', '_', '-' that starts with a letter or digit"
+            if not is_folder_name(name):
+                yield (
+                    (section, name) if section == "datasets" else ("sampler", section, name),
+                    f"expected {FOLDER_NAME}",
+                )
+    if file is not None and options.name is None and not is_folder_name(file.stem):
+        yield ("name",), f"missing, and the file's own name {show(file.stem)} is not {FOLDER_NAME}"
+    count = options.count_solvers()
+    if count > MOST_SOLVERS:
+        yield ("sampler",), f"its lists give {count:,} solvers, at most {MOST_SOLVERS:,} can run in one go"
     yield from _networks(options)
     if kind == "restore":
         return
@@ -40,9 +47,23 @@ def problems(options: Options, kind: Kind) -> Iterator[tuple[Keys, str]]:
             yield from _dataset(options, name, dataset, kind)
     if kind == "train" and options.train.lr_scheme == "MultiStepLR" and not options.train.lr_steps:
         yield ("train", "lr_steps"), "missing, lr_scheme MultiStepLR needs the steps where the learning rate falls"
+    if kind == "train" and options.variant == "denoising":
+        yield from _denoising_training(options)
+    if kind == "train" and not options.train.weight and not options.train.recognition_weight:
+        yield ("train", "weight"), "0 trains only the recognition of degradations, and recognition_weight is 0 as well"
     if kind == "train" and options.train.prior_share + options.train.own_share > 1:
         text = f"{options.train.own_share} and prior_share {options.train.prior_share} are more than all samples"
         yield ("train", "own_share"), text
+
+
+def _denoising_training(options: Options) -> Iterator[tuple[Keys, str]]:
+    """What a training of the denoising process lacks: it has no prior, and its network sees no degraded image."""
+    train = options.train
+    if train.target == "velocity":
+        yield ("train", "target"), "velocity is undefined for the denoising process: expected published, noise or data"
+    for key in ("prior_share", "own_share", "distill"):
+        if getattr(train, key):
+            yield ("train", key), "the denoising process has no prior to begin with"
 
 
 def _networks(options: Options) -> Iterator[tuple[Keys, str]]:
@@ -62,6 +83,11 @@ def _networks(options: Options) -> Iterator[tuple[Keys, str]]:
                     ("network_G", "setting", "context_dim"),
                     f"{width} contradicts path.daclip: {clip} has embeddings of width {expected}",
                 )
+    if options.model == "latent" and network.which_model_G not in (None, "UNet"):
+        text = f"model latent encodes and decodes images, which only UNet does, not {network.which_model_G}"
+        yield ("network_G", "which_model_G"), text
+    elif options.model != "latent" and network.which_model_G == "UNet":
+        yield ("network_G", "which_model_G"), "UNet restores nothing by itself: it belongs to model latent"
     if options.model == "latent_denoising" and options.network_L.which_model is None:
         yield ("network_L", "which_model"), "missing, model latent_denoising needs the latent network"
     elif options.model == "latent_denoising" and path.pretrain_model_L is None:
@@ -97,7 +123,7 @@ def _dataset(options: Options, name: str, dataset: DatasetOptions, kind: Kind) -
         yield (*at, "tasks"), "only root has tasks"
     if isinstance(dataset.pairing, PairingRule):
         for key, pattern in (("lq", dataset.pairing.lq), ("gt", dataset.pairing.gt)):
-            if pattern.count("{}") != 1:
+            if pattern.count("{}") != 1 or pattern.count("{") + pattern.count("}") != 2:
                 yield (*at, "pairing", key), f"expected {{}} once, for what the names share, got {pattern!r}"
 
 
@@ -120,7 +146,13 @@ def without_effect(options: Options, kind: Kind) -> Iterator[tuple[Keys, str]]:
             yield from _without_effect_in_training(options, dataset)
         if dataset.dataroot is not None and dataset.task_root != dataset.dataroot:
             yield ("datasets", name, "dataroot"), "only mode MD uses it"
-    used = any(set_.mode in ("GT", "MDGT") or options.enlargement_of(name) > 1 for name, set_ in sets.items())
+    used = options.variant == "denoising" or any(
+        set_.mode in ("GT", "MDGT") or options.enlargement_of(name) > 1 for name, set_ in sets.items()
+    )
+    if options.variant == "denoising":
+        for key in ("eps", "convention"):
+            if key in options.sde.model_fields_set:
+                yield ("sde", key), "the denoising process has its own"
     if not used and options.degradation != DegradationOptions():
         hint = "; to leave out a border as the published metrics do: metrics.crop_border" if kind == "test" else ""
         yield ("degradation",), "no dataset is degraded on the fly" + hint
@@ -128,8 +160,10 @@ def without_effect(options: Options, kind: Kind) -> Iterator[tuple[Keys, str]]:
         yield from _unused_numbers(options, sets)
     if options.path.pretrain_model_L is None and options.network_L != LatentNetworkOptions():
         yield ("network_L",), "path.pretrain_model_L names no weights"
-    if kind == "test" and options.model == "latent":
-        yield ("model",), "latent is a training; images are restored by network_G"
+    if options.model == "latent":
+        for key in ("sde", "sampler"):
+            if key in options.model_fields_set:
+                yield (key,), "model latent samples nothing"
     if kind == "train":
         for key in _TESTS:
             if getattr(options, key) != Options.model_fields[key].get_default(call_default_factory=True):
@@ -147,7 +181,7 @@ def _unused_numbers(options: Options, sets: Mapping[str, DatasetOptions]) -> Ite
     kinds = {name: options.degradations_of(name) or (TASKS if plain[name].mode == "MDGT" else ()) for name in plain}
     named = {kind for name, found in kinds.items() for kind in found if plain[name].degradation is None}
     degradation = options.degradation
-    if degradation.sigma != 50 and "noisy" not in named:
+    if degradation.sigma != 50 and "noisy" not in named and options.variant != "denoising":
         yield ("degradation", "sigma"), "only distortion: denoising uses it"
     if degradation.mask_root is not None and "uncompleted" not in named:
         yield ("degradation", "mask_root"), "only distortion: inpainting uses it"

@@ -5,36 +5,44 @@ those do not have (`results` ... `metrics`) is ours. No option here is the torch
 takes longer than finding a typing mistake.
 """
 
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from annotated_types import Ge, Gt, Lt
+from annotated_types import Ge, Gt, Le, Lt
 from pydantic import BeforeValidator, Field, PrivateAttr, StringConstraints
 
 from ..defaults import SOLVER
 from ..names import TASKS, OptionsError
+from ..networks.rows import CONTEXT_KEYS, NETWORKS
 from ..rows import DEGRADATIONS
+from ..solvers.options import MOST_EVALUATIONS
 from ..solvers.registry import SOLVERS
-from .dataset_options import DatasetOptions, DegradationOptions, Text
+from .dataset_options import DatasetOptions, DegradationOptions
 from .errors import Keys, error_at
 from .kinds import (
-    Count,
+    LARGEST_SEED,
+    LARGEST_SIDE,
+    Argument,
     Expected,
+    FolderName,
     ForTraining,
     Ignored,
     Integer,
     Number,
-    Positive,
     PositiveNumber,
-    Scalar,
     Sweep,
+    Text,
     Unset,
+    Workers,
 )
 from .section import Section
 from .solver_options import Algorithm, SamplerOptions, SolverOptions
-from .sweep import expand
+from .sweep import count, expand, without_effect
 from .train_options import LoggerOptions, TrainOptions
 from .words import Degraded, LatentNetworkName, MetricName, NetworkName, NetworkVariant
+
+MOST_TIMES = 100_000  # T
 
 # What a file is read for. To restore images that are given otherwise, datasets do not matter.
 Kind = Literal["test", "train", "restore"]
@@ -50,12 +58,9 @@ _DISTORTIONS: dict[str, Degraded] = {
     **{name: name for name in DEGRADATIONS},
 }
 
-FolderName = Annotated[
-    str,
-    StringConstraints(pattern=r"^\w[\w.+ -]*$"),
-    Expected("a name of letters, digits, '.', '_', '-' that starts with a letter or digit"),
-]
-Setting = dict[str, Scalar | tuple[Scalar | tuple[Scalar, ...], ...]]
+NO_SAMPLING = "encode-decode"  # the label of `model: latent`, which has no solver
+
+Setting = dict[str, Argument]
 
 
 _DEFAULT_SOLVER = ", ".join(f"`{key}: {str(value).lower()}`" for key, value in SOLVER.items())
@@ -68,10 +73,10 @@ class SDEOptions(Section):
     max_sigma: Annotated[PositiveNumber | None, Unset("the checkpoint's, else 50")] = Field(
         None, description="stationary noise level; 1 or more is in 8-bit units (50 means 50/255)"
     )
-    T: Annotated[Positive | None, Unset("the checkpoint's, else 100")] = Field(
+    T: Annotated[Annotated[Integer, Ge(1), Le(MOST_TIMES)] | None, Unset("the checkpoint's, else 100")] = Field(
         None, description="number of training steps"
     )
-    sample_T: Annotated[Literal[-1] | Positive | None, Unset("T")] = Field(
+    sample_T: Annotated[Literal[-1] | Annotated[Integer, Ge(1), Le(MOST_EVALUATIONS)] | None, Unset("T")] = Field(
         None,
         description="network evaluations where `sampler.num_sample_steps` is not given; -1 stands for T",
     )
@@ -107,6 +112,9 @@ class LatentNetworkOptions(Section):
 
 class PathOptions(Section):
     pretrain_model_G: Text | None = Field(None, description="weights of `network_G`")
+    grow_from: Annotated[Text | None, ForTraining()] = Field(
+        None, description="weights of a smaller NAFNet (one level less) that the training begins with"
+    )
     pretrain_model_L: Text | None = Field(None, description="weights of `network_L`")
     daclip: Text | None = Field(None, description="weights of DA-CLIP, for networks that take its contexts")
     strict_load: Annotated[bool, Ignored("weights are always loaded strictly")] = Field(
@@ -119,9 +127,11 @@ class PathOptions(Section):
 
 class MetricsOptions(Section):
     names: tuple[MetricName, ...] = Field(
-        ("psnr", "ssim", "lpips", "fid"), description="what is computed where there are clean images"
+        ("psnr", "ssim", "lpips", "fid"),
+        description="what is computed. Where there are no clean images, `niqe` and `brisque` are added, which need "
+        "none; an empty list stays empty",
     )
-    crop_border: Count = Field(
+    crop_border: Annotated[Integer, Ge(0), Le(LARGEST_SIDE)] = Field(
         0, description="pixels left out at each side by PSNR and SSIM; the published code leaves out 4"
     )
 
@@ -133,10 +143,12 @@ class Options(Section):
         None, description="name of the run and of its folder"
     )
     results: Text = Field("results", description="folder of all runs; `path.results_root` is another name for it")
-    seed: Count = Field(0, description="seed of all noise; `train.manual_seed` is another name for it")
+    seed: Annotated[Integer, Ge(0), Le(LARGEST_SEED)] = Field(
+        0, description="seed of all noise; `train.manual_seed` is another name for it"
+    )
     device: Annotated[
         str,
-        StringConstraints(pattern=r"^(auto|cpu|cuda(:\d+)?)$"),
+        StringConstraints(pattern=r"^(auto|cpu|cuda(:\d{1,3})?)$"),
         Expected("one of auto, cpu, cuda, cuda:N"),
     ] = Field("auto", description="`auto`: a GPU if there is one")
     precision: Literal["auto", "fp32", "bf16", "fp16"] = Field(
@@ -144,15 +156,21 @@ class Options(Section):
     )
     compile: bool = Field(False, description="compile the network with torch.compile first")
     tile: Annotated[
-        Literal["auto", "off"] | Annotated[Integer, Ge(64)],
+        Literal["auto", "off"] | Annotated[Integer, Ge(64), Le(LARGEST_SIDE)],
         # YAML 1.1 reads a bare `off` as false.
         BeforeValidator(lambda value: "off" if value is False else value),
     ] = Field("auto", description="side of overlapping tiles; `auto`: tiles where memory does not allow whole images")
-    batch_size: Literal["auto"] | Positive = Field("auto", description="images restored at once")
-    workers: Literal["auto"] | Count = Field("auto", description="threads that read images ahead")
-    contact_sheet: Count = Field(4, description="images per task on the contact sheet; 0 makes none")
+    batch_size: Literal["auto"] | Annotated[Integer, Ge(1), Le(10_000)] = Field(
+        "auto", description="images restored at once"
+    )
+    workers: Literal["auto"] | Workers = Field("auto", description="threads that read images ahead")
+    contact_sheet: Annotated[Integer, Ge(0), Le(1_000)] = Field(
+        4, description="images per task on the contact sheet; 0 makes none"
+    )
     model: Literal["denoising", "latent_denoising", "latent"] = Field(
-        "denoising", description="what is restored: images, latents of `network_L`; `latent` trains that network"
+        "denoising",
+        description="what is restored: images, or the latents of `network_L` (`latent_denoising`); `latent` samples "
+        "nothing: it encodes and decodes images with a UNet as `network_G`",
     )
     distortion: Text | tuple[Text, ...] | None = Field(
         None, description="what the images suffer from: the tasks of mode MD, the degradation of mode GT, else a label"
@@ -161,7 +179,7 @@ class Options(Section):
         None, description="end of file names"
     )
     gpu_ids: Annotated[
-        tuple[Count, ...] | Count | None, Expected("a list of integers"), Ignored("choose a device with 'device'")
+        tuple[Workers, ...] | Workers | None, Expected("a list of integers"), Ignored("choose a device with 'device'")
     ] = Field(None, description="GPUs")
     use_tb_logger: Annotated[bool, ForTraining()] = Field(False, description="write a TensorBoard log")
     sde: SDEOptions = Field(default_factory=SDEOptions, description="the schedule and the solver")
@@ -191,10 +209,13 @@ class Options(Section):
     _kind: Kind = PrivateAttr("test")
     _ignored: tuple[str, ...] = PrivateAttr(())
     _files: dict[Keys, Path] = PrivateAttr({})
+    _notes: tuple[str, ...] = PrivateAttr(())
 
-    def remember(self, file: Path, kind: Kind, ignored: tuple[str, ...], files: dict[Keys, Path]) -> Self:
+    def remember(
+        self, file: Path, kind: Kind, ignored: tuple[str, ...], files: dict[Keys, Path], notes: tuple[str, ...] = ()
+    ) -> Self:
         """Attach where the options come from, which is not an option; `files` says which file wrote which key."""
-        self._file, self._kind, self._ignored, self._files = file, kind, ignored, files
+        self._file, self._kind, self._ignored, self._files, self._notes = file, kind, ignored, files, notes
         return self
 
     def error(self, keys: Keys, text: str) -> OptionsError:
@@ -223,6 +244,11 @@ class Options(Section):
         return list(self._ignored)
 
     @property
+    def notes(self) -> list[str]:
+        """A line for each choice that the file left to the program and that is worth knowing."""
+        return list(self._notes)
+
+    @property
     def run_name(self) -> str:
         """`name`, else the name of the file."""
         return self.name or self.file.stem
@@ -239,6 +265,21 @@ class Options(Section):
         return self.network_G.which_model_G == "ConditionalUNet" and any(
             setting.get(key) is True for key in ("use_degra_context", "use_image_context")
         )
+
+    @property
+    def variant(self) -> NetworkVariant | None:
+        """`network_G.variant`; else what the published file of a task means; None: what setting or weights say.
+
+        Only denoising-sde denoises, with networks that take no degraded image.
+        """
+        network = self.network_G
+        variants = NETWORKS.get(network.which_model_G or "", {})
+        if network.variant is not None:
+            return network.variant
+        if self.model == "latent_denoising" and "latent" in variants:
+            return "latent"
+        denoising = self.distortion in ("denoise", "denoising") and "denoising" in variants
+        return "denoising" if denoising and not CONTEXT_KEYS & set(network.setting) else None
 
     def tasks_of(self, dataset: str) -> tuple[str, ...]:
         """The tasks to look for in a dataset's `task_root`."""
@@ -265,19 +306,52 @@ class Options(Section):
         small = self.datasets[dataset].mode in ("LQGT", "LQ") and self.degradation_of(dataset) == "super-resolution"
         return self.degradation.scale if small else 1
 
-    def solvers(self) -> list[tuple[str, dict[str, Any]]]:
-        """The solvers to run: label and keyword arguments of `codes.Solver`, without those that are its defaults."""
-        common = {key: value for key, value in _given(self.sampler).items() if key != "variants"}
-        variants = {name: _given(variant) for name, variant in self.sampler.variants.items()}
+    def solvers(self, usual: Mapping[str, Any] = SOLVER) -> list[tuple[str, dict[str, Any]]]:
+        """The solvers to run: label and keyword arguments of `codes.Solver`, without those that are its defaults.
+
+        usual   the solver where the file names no algorithm, as the weights recommend it
+        """
+        if self.model == "latent":
+            return [(NO_SAMPLING, {})]
+        common, variants = self._sampler()
         if self.sde.algorithm is None and not variants:
-            common = {**SOLVER, **common}
-        return expand(self.sde.algorithm or SOLVER["algorithm"], common, variants, self._steps)
+            common = {**usual, **common}
+        return expand(self.sde.algorithm or usual["algorithm"], common, variants, self._steps)
+
+    def count_solvers(self) -> int:
+        """How many combinations `solvers` goes through."""
+        return count(self.sde.algorithm, *self._sampler())
+
+    def unused_by_solvers(self) -> Iterator[tuple[Keys, str]]:
+        """Keys of the solver that some or all solvers of the run do not use, and why."""
+        if self.model == "latent":
+            return
+        for key, reason in without_effect(self.sde.algorithm, *self._sampler(), self.solvers()):
+            yield ("sde" if key == "algorithm" else "sampler", key), reason
+
+    def _sampler(self) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+        """The keys of `sampler` that the file gives: the common ones, and those of each variant."""
+        common = {key: value for key, value in _given(self.sampler).items() if key != "variants"}
+        return common, {name: _given(variant) for name, variant in self.sampler.variants.items()}
 
     def _steps(self, algorithm: str) -> int:
         """Evaluations where no number is given: the published files of the baselines mean T by that."""
+        if self.sampler.compat == "official" and self.variant == "denoising":
+            return self._published_denoising_steps()
         if self.sde.sample_T is not None and self.sde.sample_T != -1:
             return self.sde.sample_T
         return SOLVERS[algorithm].steps or self.sde.T or 100
+
+    def _published_denoising_steps(self) -> int:
+        """All steps from the noise of the images. Imports torch, unlike the rest."""
+        from ..sde import DenoisingSDE
+
+        given = {key: getattr(self.sde, key) for key in ("max_sigma", "T", "schedule")}
+        known = {key: value for key, value in given.items() if value is not None}
+        try:
+            return max(DenoisingSDE(**known, noise_level=self.degradation.sigma).published_start, 1)
+        except ValueError:  # told when the schedule is built
+            return self.sde.T or 100
 
 
 def _given(section: SolverOptions) -> dict[str, Any]:

@@ -1,33 +1,32 @@
 """Stages of a training: one option file, several runs, each with some options of its own."""
 
 import copy
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from ..names import OptionsError
+from ..names import FOLDER_NAME, OptionsError, is_folder_name
 from .errors import Keys, error_at, show
 from .loading import checked
 from .reading import BASED_ON, Source, put, read
 from .schema import Options
 
-_NAME = re.compile(r"\w[\w.+ -]*")
 _WEIGHTS: Keys = ("path", "pretrain_model_G")
 # A stage is named by its key, lies in the folder of the run, and runs where the stages before it ran.
 _COMMON = ("name", "results", "device", "stages", BASED_ON)
 
 
-def load_stages(path: Path, overrides: Sequence[str] = ()) -> tuple[Options, ...]:
+def load_stages(path: Path, overrides: Sequence[str] = (), *, on_disk: bool = False) -> tuple[Options, ...]:
     """The stages of a training in their order; a file without `stages` is a training of one.
 
     A stage has the options of the file, changed by those of the stage and then by `overrides`. Its results go to
     `results/<name>/<stage>/`, and it begins with the averaged weights of the stage before it, unless it names others.
+    For `on_disk` see `checked`.
     """
     whole = read(Path(path), overrides)
     if whole.values.get("stages") is None:
-        return (checked(whole, "train"),)
+        return (checked(whole, "train", on_disk),)
     stages: list[Options] = []
     for name, changes in _listed(whole).items():
         with in_stage(name):
@@ -74,9 +73,8 @@ def _listed(source: Source) -> dict[str, Mapping[str, Any]]:
     if not isinstance(stages, dict) or not stages:
         raise wrong(text=f"expected a mapping of stages, got {show(stages)}")
     for name, changes in stages.items():
-        if not _NAME.fullmatch(name):
-            text = "expected a name of letters, digits, '.', '_', '-' that starts with a letter or digit"
-            raise wrong(name, text=text)
+        if not is_folder_name(name):
+            raise wrong(name, text=f"expected {FOLDER_NAME}")
         if not isinstance(changes, dict | None):
             text = f"expected a mapping of options, for example {{train.niter: 4000}}, got {show(changes)}"
             raise wrong(name, text=text)
@@ -93,6 +91,8 @@ def _stage(whole: Source, name: str, changes: Mapping[str, Any], before: Options
     source = copy.deepcopy(whole)
     del source.values["stages"]
     results, run = source.values.get("results") or "results", source.values.get("name") or source.file.stem
+    if isinstance(run, str) and not is_folder_name(run):
+        raise error_at(source.file_of(("name",)), ("name",), f"expected {FOLDER_NAME}, got {show(run)}")
     if isinstance(results, str) and isinstance(run, str):  # else `checked` refuses them
         source.values |= {"results": str(Path(results) / run), "name": name}
     if before is not None:

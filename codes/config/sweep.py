@@ -1,15 +1,25 @@
 """From lists of values and named variants to the list of solvers, each with a label that is also a folder name."""
 
 import itertools
+import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from ..defaults import SOLVER as DEFAULT
 from ..solvers.options import OPTIONS
 from ..solvers.registry import SOLVERS
 
 # The number of steps has no default of its own: the algorithm decides.
 _DEFAULTS = {name: option.default for name, option in OPTIONS.items() if name != "num_sample_steps"}
+
+
+def count(algorithms: Any, common: Mapping[str, Any], variants: Mapping[str, Mapping[str, Any]]) -> int:
+    """How many combinations `expand` makes."""
+    return sum(
+        math.prod(len(_values(key, value)) for key, value in {"algorithm": algorithms, **common, **own}.items())
+        for own in variants.values() or [{}]
+    )
 
 
 def expand(
@@ -21,9 +31,11 @@ def expand(
     """All combinations, without repetitions: (label, arguments of Solver that matter and differ from its defaults).
 
     A variant's keys override the common ones; null removes a common one. `steps` gives the number of evaluations of an
-    algorithm where the file does not.
+    algorithm where the file does not. Common keys that an algorithm has no use for are left out there, so that a file
+    keeps working when its algorithm is changed; `without_effect` tells which. What a variant sets itself is kept.
     """
     solvers: list[tuple[str, dict[str, Any]]] = []  # (variant's name or '', arguments)
+    seen: set[str] = set()
     for name, own in variants.items() or [("", {})]:
         options = {"algorithm": algorithms, **common, **own}
         if options["algorithm"] is None:
@@ -36,12 +48,68 @@ def expand(
             }
             algorithm = chosen.pop("algorithm")
             number = chosen.pop("num_sample_steps", None) or steps(algorithm)
-            for key in SOLVERS[algorithm].unused:
+            for key in unheard(algorithm, own):
                 chosen.pop(key, None)
             arguments = {"algorithm": algorithm, "num_sample_steps": number, **chosen}
-            if arguments not in [other for _, other in solvers]:
+            key = repr(sorted(arguments.items()))
+            if key not in seen:
+                seen.add(key)
                 solvers.append((name, arguments))
-    return _unique([(_label(name, arguments, solvers), arguments) for name, arguments in solvers])
+    varying: dict[tuple[str, str], list[str]] = {}
+    for name, arguments in solvers:
+        group = (name, "" if name else arguments["algorithm"])
+        if group not in varying:
+            varying[group] = _varying([a for n, a in solvers if group == (n, "" if n else a["algorithm"])])
+    labels = [_label(n, a, varying[n, "" if n else a["algorithm"]]) for n, a in solvers]
+    return _unique([(label, arguments) for label, (_, arguments) in zip(labels, solvers, strict=True)])
+
+
+def unheard(algorithm: str, own: Mapping[str, Any]) -> set[str]:
+    """The keys that an algorithm leaves out: those without effect, and common ones without meaning there."""
+    row = SOLVERS[algorithm]
+    return {*row.unused, *(key for key in row.refused if key not in own)}
+
+
+# Options that matter only with some values of another one.
+_NEEDS: dict[str, tuple[str, tuple[Any, ...]]] = {
+    "rho": ("time_schedule", ("karras-n", "karras-t")),
+    "timestep_offset": ("time_schedule", ("leading",)),
+    "threshold_ratio": ("thresholding", (True,)),
+    "threshold_max": ("thresholding", (True,)),
+}
+
+
+def without_effect(
+    algorithms: Any,
+    common: Mapping[str, Any],
+    variants: Mapping[str, Mapping[str, Any]],
+    solvers: list[tuple[str, dict[str, Any]]],
+) -> Iterator[tuple[str, str]]:
+    """Common keys that some or all of the `solvers` do not use, and why; `algorithms` is None where not given."""
+    for key, value in {"algorithm": algorithms, **common}.items():
+        if value is None or value == _DEFAULTS.get(key):
+            continue
+        users: dict[str, None] = {}
+        others: dict[str, None] = {}
+        for own in variants.values() or [{}]:
+            if key not in own:
+                for algorithm in _values("algorithm", own.get("algorithm") or algorithms or DEFAULT["algorithm"]):
+                    (others if key in unheard(algorithm, own) else users)[algorithm] = None
+        if others:
+            does = f" ({', '.join(users)} {'do' if len(users) > 1 else 'does'})" if users else ""
+            yield key, f"{', '.join(others)} {'do' if len(others) > 1 else 'does'} not use it{does}"
+        elif not users:
+            yield key, "every variant sets its own"
+        elif key in _NEEDS:
+            needed, values = _NEEDS[key]
+            if not any(_in_force(arguments, needed) in values for _, arguments in solvers):
+                yield key, f"only {needed} {', '.join(str(value).lower() for value in values)} uses it"
+
+
+def _in_force(arguments: Mapping[str, Any], key: str) -> Any:
+    """The value of an option that a solver runs with."""
+    value = arguments.get(key, _DEFAULTS[key])
+    return SOLVERS[arguments["algorithm"]].grid if value is None and key == "time_schedule" else value
 
 
 def _values(key: str, value: Any) -> tuple[Any, ...]:
@@ -52,23 +120,68 @@ def _values(key: str, value: Any) -> tuple[Any, ...]:
     return value if isinstance(value, tuple) else (value,)
 
 
-def _label(name: str, arguments: dict[str, Any], solvers: list[tuple[str, dict[str, Any]]]) -> str:
+def _varying(solvers: list[dict[str, Any]]) -> list[str]:
+    """The options in which solvers differ."""
+    keys = dict.fromkeys(key for arguments in solvers for key in arguments)
+    return [key for key in keys if any(arguments.get(key) != solvers[0].get(key) for arguments in solvers)]
+
+
+def _label(name: str, arguments: dict[str, Any], varying: list[str]) -> str:
     """What differs within the run: variant or algorithm, then the options that vary there, then the evaluations."""
-    others = [other for variant, other in solvers if variant == name]
     if name:
         parts = [name]
     else:
         parts = [arguments["algorithm"]]
-        others = [other for other in others if other["algorithm"] == arguments["algorithm"]]
         if arguments.get("compat"):
             parts.append(arguments["compat"])
-    keys = dict.fromkeys(key for other in others for key in other)
-    for key in keys:
-        varies = any(other.get(key) != others[0].get(key) for other in others)
-        if varies and key != "num_sample_steps" and not (key == "compat" and not name):
+    for key in varying:
+        if key != "num_sample_steps" and not (key == "compat" and not name):
             parts.append(_word(key, arguments.get(key)))
     parts.append(f"nfe{arguments['num_sample_steps']}")
     return re.sub(r"[^\w.+-]", "_", "-".join(part for part in parts if part))
+
+
+def second_label(label: str, arguments: Mapping[str, Any], other: Mapping[str, Any], taken: set[str]) -> str:
+    """A label for a solver whose own label another one has: with the options in which the two differ.
+
+    `taken` are the labels in use, in lower case.
+
+    >>> two, one = ({"algorithm": "mrsampler", "num_sample_steps": 8, "order": order} for order in (2, 1))
+    >>> second_label("mrsampler-nfe8", two, one, {"mrsampler-nfe8"})
+    'mrsampler-order2-nfe8'
+    """
+    stem, end = label.rpartition("-nfe")[::2] if "-nfe" in label else (label, "")
+    keys = [key for key in {**other, **arguments} if other.get(key) != arguments.get(key)]
+    words = [_word(key, _value(arguments.get(key))) for key in keys if key != "num_sample_steps"]
+    new = [word for word in words if word and word not in stem]
+    longer = "-".join([stem, *new, *([f"nfe{end}"] if end else [])])
+    return _free(re.sub(r"[^\w.+-]", "_", longer), taken)
+
+
+def stem_of(label: str) -> str:
+    """A label without its number of evaluations, in lower case.
+
+    >>> stem_of("mrsampler-order2-nfe8")
+    'mrsampler-order2'
+    """
+    return label.rpartition("-nfe")[0].lower() or label.lower()
+
+
+def _value(value: Any) -> Any:
+    """A value from JSON as the options have it."""
+    return tuple(value) if isinstance(value, list) else value
+
+
+def title_of(label: str, arguments: Mapping[str, Any]) -> str:
+    """A label as tables show it: a solver that computes what the published code computes says so.
+
+    >>> title_of("posterior-official-nfe5", {"algorithm": "posterior", "compat": "official"})
+    'posterior-nfe5, published stride'
+    >>> title_of("posterior-nfe5", {"algorithm": "posterior"})
+    'posterior-nfe5'
+    """
+    compat = arguments.get("compat")
+    return f"{label.replace(f'-{compat}', '', 1)}, {SOLVERS[arguments['algorithm']].flaw}" if compat else label
 
 
 def _word(key: str, value: Any) -> str:
@@ -92,8 +205,13 @@ def _unique(solvers: list[tuple[str, dict[str, Any]]]) -> list[tuple[str, dict[s
     taken: set[str] = set()
     result = []
     for label, arguments in solvers:
-        numbered = (f"{label}-{n}" if n > 1 else label for n in itertools.count(1))
-        free = next(word for word in numbered if word.lower() not in taken)
+        free = _free(label, taken)
         taken.add(free.lower())
         result.append((free, arguments))
     return result
+
+
+def _free(label: str, taken: set[str]) -> str:
+    """The label, or the first of LABEL-2, LABEL-3, ... that is free; `taken` is in lower case."""
+    numbered = (f"{label}-{n}" if n > 1 else label for n in itertools.count(1))
+    return next(word for word in numbered if word.lower() not in taken)

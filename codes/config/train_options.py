@@ -3,29 +3,30 @@
 from typing import Annotated, Literal
 
 from annotated_types import Ge, Gt, Le, Lt, MinLen
-from pydantic import Field, StringConstraints
+from pydantic import Field
 
-from .kinds import Count, Expected, Ignored, Number, Positive, PositiveNumber, Share, Unset
+from ..solvers.options import MOST_EVALUATIONS
+from .kinds import Count, Ignored, Integer, Number, Positive, PositiveNumber, Share, Text, Unset, Weight
 from .section import Section
 from .words import TaskName
 
 
 class DistillOptions(Section):
     teacher: Annotated[
-        Annotated[str, StringConstraints(min_length=1), Expected("text")] | None,
+        Text | None,
         Unset("the weights that the training begins with, `path.pretrain_model_G`"),
     ] = Field(None, description="weights of the frozen network whose restorations are imitated")
-    teacher_steps: Annotated[tuple[Positive, ...], MinLen(1)] = Field(
+    teacher_steps: Annotated[tuple[Annotated[Integer, Ge(1), Le(MOST_EVALUATIONS)], ...], MinLen(1)] = Field(
         (8, 16),
         description="network evaluations of the teacher per restoration; each sample draws one of these numbers",
     )
     tau: Share = Field(0.0, description="stochasticity of the teacher's solver (first order), from 0 (ODE) to 1 (SDE)")
-    student_steps: Annotated[tuple[Positive, ...], MinLen(1)] = Field(
+    student_steps: Annotated[tuple[Annotated[Integer, Ge(1), Le(MOST_EVALUATIONS)], ...], MinLen(1)] = Field(
         (1, 2),
         description="numbers of network evaluations in which the trained network learns to restore as the teacher "
         "does; gradients flow through the last evaluation of each",
     )
-    weight: Annotated[Number, Ge(0)] = Field(
+    weight: Weight = Field(
         1.0,
         description="weight of the distance between the trained network's and the teacher's restorations in the loss",
     )
@@ -43,9 +44,7 @@ class TrainOptions(Section):
         description="how the learning rate falls: along a cosine to `eta_min`; by half at each of `lr_steps`; or, with "
         "`ConstantLinearLR`, linearly to `eta_min` in the last `decay_iter` steps",
     )
-    eta_min: Annotated[Number, Ge(0)] = Field(
-        1e-6, description="final learning rate of TrueCosineAnnealingLR and ConstantLinearLR"
-    )
+    eta_min: Weight = Field(1e-6, description="final learning rate of TrueCosineAnnealingLR and ConstantLinearLR")
     decay_iter: Annotated[Positive | None, Unset("a fifth of `niter`")] = Field(
         None,
         description="number of steps in which ConstantLinearLR lowers the learning rate, at the end of the training",
@@ -60,7 +59,7 @@ class TrainOptions(Section):
     beta2: Annotated[Number, Ge(0), Lt(1)] = Field(
         0.99, description="decay of the optimiser's running mean of squared gradients (Lion: of its momentum)"
     )
-    weight_decay_G: Annotated[Number, Ge(0)] = Field(0.0, description="weight decay of the optimiser")
+    weight_decay_G: Weight = Field(0.0, description="weight decay of the optimiser")
     warmup_iter: Literal[-1] | Count = Field(
         -1, description="number of first steps in which the learning rate rises from 0; -1: none"
     )
@@ -69,7 +68,9 @@ class TrainOptions(Section):
         description="the loss: mean absolute error, mean square error, or the root mean square error of each image, "
         "averaged over the images",
     )
-    weight: PositiveNumber = Field(1.0, description="factor of the loss")
+    weight: Weight = Field(
+        1.0, description="factor of the loss of restoring; 0 trains nothing but the recognition of degradations"
+    )
     is_weighted: Annotated[bool | None, Ignored("it has no effect in the published code either")] = Field(
         None, description="weights of the loss"
     )
@@ -88,13 +89,13 @@ class TrainOptions(Section):
         description="weight of the mean error of a patch, against 1 for the rest of its error, for targets other than "
         "`published`; below 1 a network for many tasks learns detail sooner",
     )
-    perceptual_weight: Annotated[Number, Ge(0)] = Field(
+    perceptual_weight: Weight = Field(
         0.0,
         description="weight of LPIPS between the predicted and the true clean image in the loss. It makes results "
         "sharper than the posterior mean that the rest of the loss leads to; LPIPS is then no independent metric any "
         "more",
     )
-    recognition_weight: Annotated[Number, Ge(0)] = Field(
+    recognition_weight: Weight = Field(
         0.0,
         description="weight of recognising the degradation (cross entropy) in the loss, for networks that do, such as "
         "CodedNAFNet; needs `datasets.train.varied`",
@@ -112,8 +113,8 @@ class TrainOptions(Section):
     )
     own_share: Share = Field(
         0.0,
-        description="share of training states built from the model's own estimate at a later time (three quarters) or "
-        "from the degraded image (one quarter) instead of the clean image, against exposure bias: a network that has "
+        description="share of training states built from the model's own estimate at a later time (nine tenths) or "
+        "from the degraded image (a tenth) instead of the clean image, against exposure bias: a network that has "
         "seen states of clean images only takes its own errors for the truth",
     )
     task_weights: Annotated[dict[TaskName, PositiveNumber], Unset("1 each")] = Field(

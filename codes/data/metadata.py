@@ -45,12 +45,7 @@ NO_METADATA = FileMetadata()
 def from_blocks(types: Iterable[int], blocks: Iterable[NDArray[np.uint8]]) -> FileMetadata:
     """The metadata that OpenCV found; EXIF and XMP are as in the file."""
     found = {int(kind): bytes(np.asarray(block).ravel()) for kind, block in zip(types, blocks)}
-    return FileMetadata(found.get(0, b""), found.get(1, b""), rgb_profile(found.get(2, b"")))
-
-
-def rgb_profile(icc: bytes) -> bytes:
-    """The profile if it is one of RGB: those of grey and CMYK images do not describe the RGB image made of them."""
-    return icc if icc[16:20] == b"RGB " else b""
+    return FileMetadata(found.get(0, b""), found.get(1, b""), found.get(2, b""))
 
 
 def _parsed(exif: bytes) -> "Exif | None":
@@ -119,16 +114,65 @@ def tiff_metadata(content: bytes) -> FileMetadata:
             tags = image.getexif()
             exif.update({tag: tags[tag] for tag in _TIFF_TAGS if tag in tags})
             icc = image.info.get("icc_profile") or b""
-        return FileMetadata(exif.tobytes().removeprefix(_HEADER) if len(exif) else b"", icc=rgb_profile(icc))
+        return FileMetadata(exif.tobytes().removeprefix(_HEADER) if len(exif) else b"", icc=icc)
     except _DAMAGED:
         return NO_METADATA  # the pixels are what counts, and OpenCV has read them
 
 
-def encode_tiff(image: NDArray[np.uint8], metadata: FileMetadata) -> bytes:
-    """An 8-bit RGB image as a TIFF file with metadata, which OpenCV does not write."""
-    from PIL import Image
+_XMP, _ICC = 700, 34675
 
-    file = io.BytesIO()
-    given = {"exif": _HEADER + metadata.exif} if metadata.exif else {}
-    Image.fromarray(image).save(file, "TIFF", compression="tiff_lzw", icc_profile=metadata.icc or None, **given)
-    return file.getvalue()
+
+def with_tiff_tags(content: bytes, metadata: FileMetadata) -> bytes:
+    """A TIFF file that OpenCV wrote, with metadata: a new directory behind the old one, which is no longer used."""
+    added = _directory(_little(metadata.exif)) if metadata.exif else {}
+    added = {tag: entry for tag, entry in added.items() if tag in _TIFF_TAGS}
+    for tag, kind, block in ((_XMP, 1, metadata.xmp), (_ICC, 7, metadata.icc)):
+        if block:
+            added[tag] = (kind, len(block), block)
+    if not added or content[:4] != b"II*\x00":
+        return content
+    entries = dict(sorted((_directory(content) | added).items()))
+    result = bytearray(content + bytes(len(content) % 2))
+    start = len(result)
+    data = bytearray()
+    rows = b""
+    behind = start + 2 + 12 * len(entries) + 4
+    for tag, (kind, count, value) in entries.items():
+        place = value.ljust(4, b"\0")
+        if len(value) > 4:
+            place = struct.pack("<I", behind + len(data))
+            data += value + bytes(len(value) % 2)
+        rows += struct.pack("<HHI", tag, kind, count) + place
+    result[4:8] = struct.pack("<I", start)
+    return bytes(result + struct.pack("<H", len(entries)) + rows + bytes(4) + data)
+
+
+def _little(exif: bytes) -> bytes:
+    """An EXIF block in little-endian order, empty if it is damaged."""
+    from PIL.Image import Exif
+
+    with _silence():
+        try:
+            found = _parsed(exif)
+            if found is None:
+                return b""
+            plain = Exif()
+            plain.endian = "<"
+            plain.update({tag: found[tag] for tag in _TIFF_TAGS if tag in found})
+            return plain.tobytes().removeprefix(_HEADER)
+        except _DAMAGED:
+            return b""
+
+
+def _directory(content: bytes) -> dict[int, tuple[int, int, bytes]]:
+    """The first directory of a little-endian TIFF structure: type, count and bytes by tag."""
+    if len(content) < 8:
+        return {}
+    at = struct.unpack_from("<I", content, 4)[0]
+    found = {}
+    for entry in range(at + 2, at + 2 + 12 * struct.unpack_from("<H", content, at)[0], 12):
+        tag, kind, count = struct.unpack_from("<HHI", content, entry)
+        size = count * {1: 1, 2: 1, 3: 2, 4: 4, 5: 8, 6: 1, 7: 1, 8: 2, 9: 4, 10: 8, 11: 4, 12: 8}[kind]
+        place = entry + 8 if size <= 4 else struct.unpack_from("<I", content, entry + 8)[0]
+        found[tag] = (kind, count, content[place : place + size])
+    return found

@@ -1,12 +1,18 @@
 """Finding images in folders, and pairing degraded with clean ones."""
 
 import hashlib
+import logging
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from ..rows import DEGRADATIONS
+from ..runtime.paths import looked
+from ..runtime.problems import explain
 from .images import SUFFIXES
+
+log = logging.getLogger(__name__)
 
 
 class DataError(Exception):
@@ -38,12 +44,22 @@ class Pattern:
                 raise DataError(f"pairing pattern {pattern!r} must contain {{}} exactly once")
 
 
-def find_images(folder: Path) -> dict[str, Path]:
-    """All images below a folder by name (relative, without suffix), in name order."""
+def find_images(folder: Path, unreadable: list[str] | None = None) -> dict[str, Path]:
+    """All images below a folder by name (relative, without suffix), in name order.
+
+    A message about each folder that cannot be read is added to `unreadable`, else logged.
+    """
     if not folder.is_dir():
-        raise DataError(f"{folder}: no such folder")
+        raise DataError(f"{folder}: no such folder{looked(folder)}")
+    errors: list[OSError] = []
     found: dict[str, Path] = {}
-    for path in sorted(folder.rglob("*")):
+    paths = [Path(place, name) for place, _, names in os.walk(folder, onerror=errors.append) for name in names]
+    for problem in (explain(error, folder, "this folder cannot be read") for error in errors):
+        if unreadable is None:
+            log.warning("%s", problem)
+        else:
+            unreadable.append(problem)
+    for path in sorted(paths):
         if path.suffix.lower() in SUFFIXES and not path.name.startswith(".") and path.is_file():
             name = path.relative_to(folder).with_suffix("").as_posix()
             if name in found:
@@ -54,13 +70,15 @@ def find_images(folder: Path) -> dict[str, Path]:
     return found
 
 
-def pair(lq_folder: Path, gt_folder: Path, rule: str | Pattern = "name") -> tuple[list[Item], list[str]]:
-    """The pairs of two folders, and a message for each image without a partner.
+def pair(
+    lq_folder: Path, gt_folder: Path, rule: str | Pattern = "name", unreadable: list[str] | None = None
+) -> tuple[list[Item], list[str]]:
+    """The pairs of two folders, and a message for each image without a partner; `unreadable` as in `find_images`.
 
     The rule 'name' pairs equal names, 'order' pairs the n-th with the n-th (like the published code), and a Pattern
     pairs names that differ in a fixed part.
     """
-    lq, gt = find_images(lq_folder), find_images(gt_folder)
+    lq, gt = find_images(lq_folder, unreadable), find_images(gt_folder, unreadable)
     if rule == "order":
         if len(lq) != len(gt):
             raise DataError(f"pairing by order: {lq_folder} has {len(lq)} images, {gt_folder} has {len(gt)}")
@@ -98,7 +116,7 @@ def _renamer(pattern: Pattern) -> Callable[[str], str | None]:
 def find_tasks(root: Path, tasks: Sequence[str] | None = None) -> dict[str, tuple[Path, Path]]:
     """The LQ and GT folders of the tasks below a root in the published layout: ROOT/<task>/LQ and GT."""
     if not root.is_dir():
-        raise DataError(f"{root}: no such folder")
+        raise DataError(f"{root}: no such folder{looked(root)}")
     wanted = tuple(DEGRADATIONS) if tasks is None else tasks
     found = {task: (root / task / "LQ", root / task / "GT") for task in wanted if (root / task).is_dir()}
     missing = [task for task in wanted if task not in found]
@@ -109,5 +127,5 @@ def find_tasks(root: Path, tasks: Sequence[str] | None = None) -> dict[str, tupl
 
 def image_seed(seed: int, task: str, name: str) -> int:
     """The seed of one image, independent of the other images, the batches and the number of processes."""
-    digest = hashlib.sha256(f"{seed}/{task}/{name}".encode()).digest()
+    digest = hashlib.sha256(f"{seed}/{task}/{name}".encode(errors="surrogateescape")).digest()
     return int.from_bytes(digest[:8], "little") >> 1

@@ -22,7 +22,7 @@ from tqdm import tqdm
 
 from ..runtime.files import digest, write_atomically
 from .images import ImageError, decode_picture, encode_image, read_bytes, read_image, to_uint8
-from .resizing import shrunk
+from .resizing import middle, shrunk
 
 Image = NDArray[np.uint8]
 
@@ -230,13 +230,6 @@ def add_folder(folder: Path, out: Path, photos: Sequence[FolderPhoto] | None = N
             problems.append(str(error))
             continue
         if photo.split == "val":
-            content = encode_image(shrunk(_middle(to_uint8(image)), VAL_SIDE), ".png")
+            content = encode_image(shrunk(middle(to_uint8(image), min(image.shape[1:])), VAL_SIDE), ".png")
         write_atomically(out / photo.target, content)
     return problems
-
-
-def _middle(image: Image) -> Image:
-    """The largest square in the middle of an image."""
-    side = min(image.shape[:2])
-    top, left = ((length - side) // 2 for length in image.shape[:2])
-    return np.ascontiguousarray(image[top : top + side, left : left + side])

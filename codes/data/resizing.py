@@ -1,4 +1,4 @@
-"""Making images smaller by averaging areas: what the pixels of a smaller image would have seen."""
+"""Making images smaller: by cutting, or by averaging areas, what the pixels of a smaller image would have seen."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,3 +19,9 @@ def scaled(image: Image, scale: float) -> Image:
 def shrunk(image: Image, side: int) -> Image:
     """An image scaled down to at most `side` pixels a side, never up."""
     return scaled(image, side / max(image.shape[:2]))
+
+
+def middle(image: Image, side: int) -> Image:
+    """The middle of an image, at most `side` pixels high and wide."""
+    top, left = (max(length - side, 0) // 2 for length in image.shape[:2])
+    return np.ascontiguousarray(image[top : top + side, left : left + side])

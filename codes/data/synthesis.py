@@ -12,6 +12,7 @@ from ..runtime.files import write_atomically
 from .degradations import DEGRADATIONS, tensor_degradation
 from .images import ImageError, encode_image, from_uint8, read_image, to_uint8
 from .pairs import DataError, find_images, image_seed
+from .resizing import middle
 
 
 @dataclass
@@ -56,20 +57,17 @@ def make_pairs(
                 continue
             try:
                 image = read_image(path)
-                if size is not None:
-                    if min(image.shape[1:]) < size:
-                        width, height = image.shape[2], image.shape[1]
-                        raise ImageError(f"{path}: {width}x{height} is smaller than {size}x{size}")
-                    top, left = (image.shape[1] - size) // 2, (image.shape[2] - size) // 2
-                    image = image[:, top : top + size, left : left + size]
-                if min(image.shape[1:]) < 32:
+                if size is not None and min(image.shape[1:]) < size:
+                    width, height = image.shape[2], image.shape[1]
+                    raise ImageError(f"{path}: {width}x{height} is smaller than {size}x{size}")
+                if min(*image.shape[1:], size or 32) < 32:
                     raise ImageError(f"{path}: smaller than 32x32")
             except ImageError as error:
                 result.problems.append(str(error))
                 bar.update(len(missing))
                 continue
             # Degrade exactly the 8-bit image that is stored as clean, even if the source has 16 bits.
-            pixels = to_uint8(image)
+            pixels = to_uint8(image) if size is None else middle(to_uint8(image), size)
             image, clean = from_uint8(pixels), encode_image(pixels, ".png")
             for task, (lq, target) in missing.items():
                 degraded = tensor_degradation(task)(image, np.random.default_rng(image_seed(seed, task, name)))

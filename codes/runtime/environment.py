@@ -1,37 +1,52 @@
 """The environment of a run: versions, device, commit, command line."""
 
-import json
+import logging
 import platform
 import subprocess
 import sys
 import time
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any
 
 import torch
 
-from .files import write_atomically
+from .files import read_json, set_aside, write_json
+from .locks import claim
 from .paths import PROJECT
+from .problems import Damaged
+
+log = logging.getLogger(__name__)
 
 
 def write_environment(folder: Path, device: torch.device, world: int) -> None:
     """Append this start of a run to environment.json: versions, device, commit, command line."""
+    start = {
+        "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+        "command": sys.argv,
+        "commit": _commit(),
+        "python": platform.python_version(),
+        "system": platform.platform(),
+        "packages": {name: _version(name) for name in ("torch", "torchvision", "numpy", "scipy", "opencv-python")},
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor() or "cpu",
+        "threads": torch.get_num_threads(),
+        "processes": world,
+    }
     path = folder / "environment.json"
-    starts = json.loads(path.read_text()) if path.is_file() else []
-    starts.append(
-        {
-            "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
-            "command": sys.argv,
-            "commit": _commit(),
-            "python": platform.python_version(),
-            "system": platform.platform(),
-            "packages": {name: _version(name) for name in ("torch", "torchvision", "numpy", "scipy", "opencv-python")},
-            "device": torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor() or "cpu",
-            "threads": torch.get_num_threads(),
-            "processes": world,
-        }
-    )
-    write_atomically(path, (json.dumps(starts, indent=1) + "\n").encode())
+    with claim(path, wait=None):  # several runs may start in one folder at once
+        write_json(path, [*_starts(path), start])
+
+
+def _starts(path: Path) -> list[dict[str, Any]]:
+    """The starts before this one; a damaged file is set aside."""
+    try:
+        found = read_json(path)
+        if not isinstance(found, list | None):
+            raise Damaged(f"{path}: damaged, not a list of starts")
+        return found or []
+    except Damaged as error:
+        log.warning("%s; kept as %s, and a new one begun", error, set_aside(path).name)
+        return []
 
 
 def _version(package: str) -> str | None:
@@ -43,6 +58,8 @@ def _version(package: str) -> str | None:
 
 def _commit() -> str | None:
     """The project's commit, with a + if files have been modified; None outside a repository."""
+    if not (PROJECT / ".git").exists():
+        return None  # installed, maybe into a folder of somebody else's repository
     try:
         git = ["git", "-C", str(PROJECT)]
         commit = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=True).stdout.strip()

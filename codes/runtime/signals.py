@@ -11,11 +11,12 @@ from tqdm import tqdm
 
 # Within this many seconds a second signal is an echo of the first (terminal and torchrun both forward Ctrl-C).
 ECHO = 1.0
+STOPPING = "stopping after the current batch (again to stop at once) ..."
 
 
 @contextmanager
-def stop_on_signal() -> Iterator[threading.Event]:
-    """An event that Ctrl-C or SIGTERM sets; a second signal interrupts at once.
+def stop_on_signal(text: str = STOPPING) -> Iterator[threading.Event]:
+    """An event that Ctrl-C or SIGTERM sets; a second signal interrupts at once. `text` is printed at the first.
 
     An echo of the first signal does not count as a second one: see ECHO.
     """
@@ -33,7 +34,7 @@ def stop_on_signal() -> Iterator[threading.Event]:
             raise KeyboardInterrupt
         first = time.monotonic()
         stop.set()
-        tqdm.write("stopping after the current batch (again to stop at once) ...")
+        tqdm.write(text)
 
     before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
     try:

@@ -13,43 +13,19 @@ from torch import Tensor
 
 from ...names import check_choice, unknown
 from ...rows import DEGRADATIONS, load
-from .camera import jpeg_compressed, low_light, motion_blurry, noisy
-from .common import LUMA, Image, Map, blurred, clipped, clouds, displayed, linear, smoothstep
-from .holes import hole_mask, shadow_mask, shadowed, uncompleted
-from .published import Degrade, enlarged, gaussian_noise, mask_inpainting, super_resolution
-from .weather import hazy, raindrop, rainy, scene_depth, snowy
+from .common import Image
+from .published import Degrade, enlarged, gaussian_noise, mask_inpainting, masked, super_resolution
 
 __all__ = [
     "DEGRADATIONS",
-    "LUMA",
     "Degrade",
-    "Image",
-    "Map",
-    "blurred",
-    "clipped",
-    "clouds",
     "degrade",
-    "displayed",
     "enlarged",
     "gaussian_noise",
-    "hazy",
-    "hole_mask",
-    "jpeg_compressed",
-    "linear",
-    "low_light",
     "mask_inpainting",
-    "motion_blurry",
-    "noisy",
-    "raindrop",
-    "rainy",
-    "scene_depth",
-    "shadow_mask",
-    "shadowed",
-    "smoothstep",
-    "snowy",
+    "masked",
     "super_resolution",
     "tensor_degradation",
-    "uncompleted",
 ]
 
 

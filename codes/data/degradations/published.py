@@ -44,13 +44,18 @@ def enlarged(image: Tensor, scale: int) -> Tensor:
     return resize(image[None], scale_factor=scale, mode="bicubic", align_corners=False)[0]
 
 
+def masked(image: Tensor, mask_file: Path) -> Tensor:
+    """The published rule for inpainting: m x + (1 - m) with the mask m of a file (black is a hole)."""
+    mask = read_image(mask_file)[None, :1]
+    keep = torch.nn.functional.interpolate(mask, size=image.shape[-2:], mode="nearest")[0].to(image.device)
+    return keep * image + (1 - keep)
+
+
 def mask_inpainting(mask_root: str | Path) -> Degrade:
-    """The published rule for inpainting: m x + (1 - m), with a random mask of a folder (0: hole) for each image."""
+    """Inpainting with a random mask of a folder for each image, as in the published training."""
     paths = list(find_images(Path(mask_root)).values())
 
     def apply(image: Tensor, rng: np.random.Generator) -> Tensor:
-        mask = read_image(paths[int(rng.integers(len(paths)))])[None, :1]
-        keep = torch.nn.functional.interpolate(mask, size=image.shape[-2:], mode="nearest")[0].to(image.device)
-        return keep * image + (1 - keep)
+        return masked(image, paths[int(rng.integers(len(paths)))])
 
     return apply

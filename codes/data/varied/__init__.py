@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from ...names import TASKS, check_choice
-from ...rows import load
-from ..degradations import DEGRADATIONS, LUMA, Image, Map, clipped
+from ...rows import DEGRADATIONS, load
+from ..degradations.common import LUMA, Image, Map, clipped
 from .camera import grainy, through_jpeg, well_exposed
 from .common import Generator, log_uniform
 

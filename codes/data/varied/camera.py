@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from .. import degradations as plain
-from ..degradations import Image, Map, blurred, clipped, clouds, displayed, linear
+from ..degradations import camera as plain
+from ..degradations.common import Image, Map, blurred, clipped, clouds, displayed, linear
 from .common import line_kernel, log_uniform, mixed_from
 
 # A dark image is first brightened to a mean in this range: the brighter the clean image, the better its exposure is

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from ..degradations import Image, Map
+from ..degradations.common import Image, Map
 
 Generator = Callable[[Image, np.random.Generator], Image]
 

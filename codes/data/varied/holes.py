@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from .. import degradations as plain
-from ..degradations import Image, clipped
+from ..degradations import holes as plain
+from ..degradations.common import Image, clipped
 from .common import log_uniform, mixed_from
 
 

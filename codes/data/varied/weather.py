@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from .. import degradations as plain
-from ..degradations import Image, Map, blurred, clipped, clouds, smoothstep
+from ..degradations import weather as plain
+from ..degradations.common import Image, Map, blurred, clipped, clouds, smoothstep
 from .camera import sensor
 from .common import line_kernel, log_uniform, mixed_from
 

@@ -1,0 +1,57 @@
+"""Output that no terminal can make fail."""
+
+import codecs
+import sys
+import unicodedata
+
+_READABLE = "mr-sampler-readable"
+_PLAIN = {
+    "→": "->",
+    "←": "<-",
+    "↑": "^",
+    "↓": "v",
+    "×": "x",
+    "–": "-",
+    "—": "-",
+    "−": "-",
+    "…": "...",
+    "µ": "u",
+    "≤": "<=",
+    "≥": ">=",
+}
+
+
+def accept_any_text() -> None:
+    """Let standard output and error print what their encoding lacks in its nearest plain form.
+
+    An arrow becomes ->, an ä becomes a, anything else \\u.... The bytes of a file name that is no text become \\udc...
+    """
+    codecs.register_error(_READABLE, _readable)
+    for stream in (sys.stdout, sys.stderr):
+        # Streams that a test or a notebook has put in place take any text; without a console there are none.
+        if hasattr(stream, "reconfigure") and stream.errors != _READABLE:
+            stream.reconfigure(errors=_READABLE)
+
+
+def plain(text: str, encoding: str = "ascii") -> str:
+    """The text in what an encoding has.
+
+    >>> plain("5 → 10 dB, ä")
+    '5 -> 10 dB, a'
+    """
+    codecs.register_error(_READABLE, _readable)
+    return text.encode(encoding, _READABLE).decode(encoding)
+
+
+def _readable(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    wrong = error.object[error.start : error.end]
+    return "".join(_spelt(character) for character in wrong), error.end
+
+
+def _spelt(character: str) -> str:
+    if character in _PLAIN:
+        return _PLAIN[character]
+    base = unicodedata.normalize("NFKD", character).encode("ascii", "ignore").decode()
+    return base or character.encode("ascii", "backslashreplace").decode()

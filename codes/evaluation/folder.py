@@ -1,4 +1,4 @@
-"""The results folder of a run; refuses to mix results of different options."""
+"""The results folder of a run, and that of a training in particular, which refuses to mix different options."""
 
 from pathlib import Path
 from typing import Any
@@ -7,79 +7,92 @@ import torch
 import yaml
 
 from ..config import Options, OptionsError, difference, resolved
+from ..config.errors import show
+from ..names import FOLDER_NAME, is_folder_name
 from ..runtime.distributed import Process
 from ..runtime.environment import write_environment
-from ..runtime.files import write_atomically
+from ..runtime.files import read_text, write_text
+from ..runtime.locks import claim
+from ..runtime.problems import Damaged, explain
 
-# Options that do not affect the images: a run may be resumed with other values.
-_FREE = ("results", "batch_size", "workers", "contact_sheet", "metrics")
-
-# Options that do not affect the weights.
-_FREE_IN_TRAINING = (
-    *_FREE,
+# Options that do not affect the weights: a training may be resumed with other values.
+_FREE = (
+    *("results", "batch_size", "workers", "contact_sheet", "metrics"),
     *("logger", "use_tb_logger", "sampler", "sde.algorithm", "sde.sample_T", "train.val_freq", "train.accumulate"),
     *("datasets.train.n_workers", "datasets.train.cache"),
 )
 
 
+def make_folder(options: Options, fresh: bool) -> Path:
+    """Make the run's folder; `fresh` takes the first of NAME, NAME-2, NAME-3, ... that is free."""
+    if not is_folder_name(options.run_name):
+        raise options.error(
+            ("name",), f"{show(options.run_name)} cannot be the name of a folder: expected {FOLDER_NAME}"
+        )
+    first = folder = Path(options.results) / options.run_name
+    number = 1
+    while True:
+        try:
+            folder.mkdir(parents=True, exist_ok=not fresh)
+            return folder
+        except FileExistsError as error:
+            if not fresh:  # a file
+                raise OptionsError(explain(error, folder)) from error
+            number += 1
+            folder = first.with_name(f"{first.name}-{number}")
+        except (OSError, ValueError) as error:  # ValueError: a NUL in the path
+            text = (
+                explain(error, folder) if isinstance(error, OSError) else f"results: {show(options.results)}: {error}"
+            )
+            raise OptionsError(text) from error
+
+
 def open_folder(options: Options, fresh: bool, device: torch.device, process: Process) -> Path:
-    """Open the run's folder, which the main process creates and describes. Every process calls this."""
+    """Open a training's folder, which the main process creates and describes. Every process calls this."""
+    folder = None
     if process.is_main:
         write_environment(folder := prepare_folder(options, fresh), device, process.world)
-    process.barrier()
-    if not process.is_main:
-        folder = newest_folder(options) if fresh else prepare_folder(options, False)
-    return folder
+    shared = process.gather(folder)[0]
+    assert shared is not None
+    return shared
 
 
 def prepare_folder(options: Options, fresh: bool) -> Path:
-    """Create the run's folder and write its options; refuses a folder that was made with other options."""
-    folder = Path(options.results) / options.run_name
-    if fresh:
-        folder = _numbered(folder)
-    written = folder / "options.yml"
-    content = resolved(options)
-    if written.is_file():
-        before = yaml.safe_load(written.read_text())
-        changes = difference(_binding(before, options.kind), _binding(content, options.kind))
-        if changes:
-            raise OptionsError(
-                f"{folder}: was made with other options, and resuming would mix results; --fresh starts a new folder\n"
-                + "\n".join(f"  {change}" for change in changes)
-            )
-        return folder
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        write_atomically(written, yaml.safe_dump(content, sort_keys=False, allow_unicode=True).encode())
-    except OSError as error:
-        raise OptionsError(f"{folder}: cannot be written: {error.strerror or error}") from error
+    """Create a training's folder and write its options; refuses a folder that was made with other options."""
+    folder = make_folder(options, fresh)
+    # Two trainings that start at once agree on whose options count before either goes on.
+    with claim(folder / "options.yml", wait=None):
+        _write_or_compare(folder / "options.yml", resolved(options))
     return folder
 
 
-def newest_folder(options: Options) -> Path:
-    """The folder that the main process has just created for --fresh."""
-    first = Path(options.results) / options.run_name
-    number = 2
-    while (following := first.with_name(f"{first.name}-{number}")).exists():
-        number += 1
-    return first if number == 2 else following.with_name(f"{first.name}-{number - 1}")
+def _write_or_compare(written: Path, content: dict[str, Any]) -> None:
+    try:
+        before = read_text(written)
+    except Damaged as error:
+        raise OptionsError(f"{error}; delete it to go on with the options given now, or start anew: --fresh") from None
+    if before is None:
+        write_text(written, yaml.safe_dump(content, sort_keys=False, allow_unicode=True))
+        return
+    try:
+        found = yaml.safe_load(before)
+    except yaml.YAMLError:
+        found = None
+    if not isinstance(found, dict):
+        raise OptionsError(f"{written}: damaged, not options; delete it to go on with those given now")
+    changes = difference(_binding(found), _binding(content))
+    if changes:
+        raise OptionsError(
+            f"{written.parent}: was made with other options, and resuming would mix results; --fresh starts a new "
+            "folder\n" + "\n".join(f"  {change}" for change in changes)
+        )
 
 
-def _binding(content: dict[str, Any], kind: str, at: str = "") -> dict[str, Any]:
-    """The options that must not change within a results folder."""
-    free = _FREE_IN_TRAINING if kind == "train" else _FREE
+def _binding(content: dict[str, Any], at: str = "") -> dict[str, Any]:
+    """The options that must not change within a training's folder."""
     result = {}
     for key, value in content.items():
-        validates = kind == "train" and at == "datasets." and key != "train"
-        if f"{at}{key}" not in free and not validates:
-            result[key] = _binding(value, kind, f"{at}{key}.") if isinstance(value, dict) else value
+        validates = at == "datasets." and key != "train"
+        if f"{at}{key}" not in _FREE and not validates:
+            result[key] = _binding(value, f"{at}{key}.") if isinstance(value, dict) else value
     return result
-
-
-def _numbered(folder: Path) -> Path:
-    """The folder itself if it does not exist yet, else the first free FOLDER-2, FOLDER-3, ..."""
-    number, candidate = 1, folder
-    while candidate.exists():
-        number += 1
-        candidate = folder.with_name(f"{folder.name}-{number}")
-    return candidate

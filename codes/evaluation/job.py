@@ -1,33 +1,62 @@
 """What a test run does, and how it ended."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..config import Options
+from ..config import Options, title_of
 from ..data.sets import Loaded, Task
 from ..restoration.restorer import Restorer
 from ..solvers import Plan
+from .binding import Opened
 from .records import Key, Record
 
 THUMBNAIL = 224  # side of the images on a contact sheet
 
 
+def image_path(folder: Path, task: str, label: str, name: str) -> Path:
+    """Where a results folder keeps a restored image."""
+    return folder / task / label / f"{name}.png"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """All that a run does."""
+    """All that a run does.
+
+    plans          what it restores images with, by label
+    solvers        the options of all solvers of the folder, by label: those of earlier runs are shown too
+    made           fingerprint of the weights and settings, for the records
+    border         pixels that the metrics leave out, for the records
+    workers        threads that read images ahead
+    sheet_images   images per task on the contact sheet
+    """
 
     folder: Path
     tasks: tuple[Task, ...]
-    plans: tuple[tuple[str, Plan], ...]  # by label
+    plans: tuple[tuple[str, Plan], ...]
+    solvers: Mapping[str, dict[str, Any]] = field(default_factory=dict)
+    made: str = ""
+    border: int = 0
     seed: int = 0
     batch_size: int = 1
-    workers: int = 2  # threads that read images ahead
-    sheet_images: int = 4  # per task on the contact sheet
+    workers: int = 2
+    sheet_images: int = 4
+
+    @property
+    def labels(self) -> list[str]:
+        """The solvers of the folder, in the order of the table."""
+        return list(dict.fromkeys([*self.solvers, *(label for label, _ in self.plans)]))
+
+    @property
+    def titles(self) -> dict[str, str]:
+        """What tables and sheets call the solvers."""
+        return {label: title_of(label, options) for label, options in self.solvers.items()}
 
     @property
     def total(self) -> int:
@@ -41,18 +70,28 @@ class Job:
 
     def image_path(self, task: str, label: str, name: str) -> Path:
         """Where a restored image is kept."""
-        return self.folder / task / label / f"{name}.png"
+        return image_path(self.folder, task, label, name)
 
 
-def make_job(options: Options, tasks: Sequence[Task], restorer: Restorer, folder: Path) -> Job:
+def batch_size(options: Options, device: torch.device) -> int:
+    """Images restored at once."""
+    if options.batch_size != "auto":
+        return int(options.batch_size)
+    return 4 if device.type == "cuda" else 1
+
+
+def make_job(options: Options, tasks: Sequence[Task], restorer: Restorer, opened: Opened) -> Job:
     """Every task with every solver of the restorer."""
-    batch = 4 if restorer.device.type == "cuda" else 1
+    plans = {opened.labels[label]: plan for label, _, plan in restorer.solvers}
     return Job(
-        folder=folder,
+        folder=opened.folder,
         tasks=tuple(tasks),
-        plans=tuple((label, plan) for label, _, plan in restorer.solvers),
+        plans=tuple(plans.items()),
+        solvers=opened.solvers,
+        made=opened.made,
+        border=options.metrics.crop_border,
         seed=options.seed,
-        batch_size=batch if options.batch_size == "auto" else int(options.batch_size),
+        batch_size=batch_size(options, restorer.device),
         workers=2 if options.workers == "auto" else max(1, int(options.workers)),
         sheet_images=options.contact_sheet,
     )

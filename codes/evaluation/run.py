@@ -4,15 +4,18 @@ Threads read, save and score while the network computes. Processes divide the wo
 done, so a run that was stopped or killed resumes where it left off, even with another number of processes.
 """
 
+import errno
+import logging
 import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import islice
+from pathlib import Path
 from typing import NoReturn
 
 import numpy as np
@@ -21,22 +24,29 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from ..config import Options
-from ..data.images import encode_image, to_uint8
+from ..data.images import ImageError, decode_picture, encode_image, to_uint8
 from ..data.pairs import Item, image_seed
 from ..data.resizing import shrunk
 from ..data.sets import Loaded, Task, load_item
 from ..metrics import Scorer
 from ..restoration.restorer import Restorer
 from ..runtime.distributed import Process
-from ..runtime.files import write_atomically
+from ..runtime.files import digest, write_atomically
+from ..runtime.problems import explain
 from ..runtime.signals import stop_on_signal
 from ..solvers import NonFiniteError, StepInfo
-from .folder import open_folder
-from .job import THUMBNAIL, Job, Outcome, Result, make_job, together
-from .records import Key, Record, RecordFile, input_record, read_records
+from .binding import opened
+from .inputs import Inputs, read_inputs
+from .job import THUMBNAIL, Job, Outcome, Result, image_path, make_job, together
+from .records import Key, Record, RecordFile, drop_records, input_record, mend_records, read_records
 from .summary import score_again, summarise
 
-Score = Callable[[NDArray[np.uint8], NDArray[np.uint8]], dict[str, float | None]]
+log = logging.getLogger(__name__)
+
+Score = Callable[[NDArray[np.uint8], NDArray[np.uint8] | None], dict[str, float | None]]
+
+# Errors of the operating system that concern the name of one file, not the folder it is written to.
+_OF_ITS_NAME = (errno.ENAMETOOLONG, errno.EILSEQ, errno.EINVAL)
 
 
 class RunError(Exception):
@@ -59,31 +69,57 @@ def test_run(
     scorer: Scorer,
     process: Process,
     *,
+    names: Sequence[str] | None = None,
     notes: Sequence[str] = (),
     fresh: bool = False,
     score_only: bool = False,
+    relabel: bool = False,
 ) -> Finished:
     """Open the run's folder, restore and score what is missing there, and write the summary, with `notes` in it.
 
-    Every process calls this.
+    Every process calls this. `names` are the metrics of the summary, by default those of the options. The last three
+    arguments are those of `binding.opened`.
     """
-    job = make_job(options, tasks, restorer, open_folder(options, fresh, restorer.device, process))
-    if score_only:
-        outcome = Outcome({task.name: list(task.problems) for task in job.tasks})
-        score_again(job, scorer)
-    else:
-        outcome = run(job, restorer, scorer, process)
-    outcome = together(process.gather(outcome))
-    if not process.is_main:
-        return Finished(job, outcome)
-    if outcome.failure:  # first, because the summary may fail for the same reason
-        print(outcome.failure, file=sys.stderr)
-    return Finished(job, outcome, summarise(job, scorer, options.metrics.names, outcome, notes, restorer.device))
+    how = {"fresh": fresh, "score_only": score_only, "relabel": relabel}
+    with opened(options, tasks, restorer, process, **how) as folder:
+        job = make_job(options, tasks, restorer, folder)
+        inputs = read_inputs(job.folder, scorer) if process.is_main else Inputs()
+        if score_only:
+            outcome = Outcome({task.name: list(task.problems) for task in job.tasks})
+            if process.is_main:
+                mend(job)
+                score_again(job, scorer)
+        else:
+            outcome = run(job, restorer, scorer, process, process.gather(inputs)[0].known)
+        outcome = together(process.gather(outcome))
+        if not process.is_main:
+            return Finished(job, outcome)
+        if outcome.failure:
+            print(outcome.failure, file=sys.stderr)
+        names = options.metrics.names if names is None else names
+        try:
+            table = summarise(job, scorer, names, inputs, outcome, notes, restorer.device)
+        except OSError as error:
+            table, problem = "", explain(error, job.folder)
+            if not outcome.failure:
+                print(problem, file=sys.stderr)
+            outcome.failure = outcome.failure or problem
+        return Finished(job, outcome, table)
 
 
-def run(job: Job, restorer: Restorer, score: Score, process: Process) -> Outcome:
-    """Restore all images without a record. Every process calls this and does its share."""
+def run(
+    job: Job, restorer: Restorer, score: Score, process: Process, scored: Collection[tuple[str, str]] = ()
+) -> Outcome:
+    """Restore all images without a record. Every process calls this and does its share.
+
+    scored   inputs, as (task, name), whose own scores are known
+    """
     outcome = Outcome({task.name: list(task.problems) for task in job.tasks})
+    if process.is_main:
+        for problem in (line for task in job.tasks for line in task.problems):
+            tqdm.write(f"left out: {problem}")
+        mend(job)
+    process.barrier()
     done = finished(job)
     process.barrier()  # no process writes before all have read
     quiet = None if process.is_main else True  # None: silent unless the output is a terminal
@@ -99,7 +135,17 @@ def run(job: Job, restorer: Restorer, score: Score, process: Process) -> Outcome
         means = RunningMeans()
 
         def finish(result: Result) -> None:
-            metrics = save_result(job, result, score, records, outcome)
+            try:
+                metrics = save_result(job, result, score, records, outcome)
+            except OSError as error:
+                if error.errno not in _OF_ITS_NAME:
+                    raise
+                leave_out(
+                    outcome,
+                    result.task,
+                    f"{result.loaded.item.lq or result.loaded.item.gt}: its result cannot be written: {error.strerror}",
+                )
+                return
             bar.set_postfix_str(means.add(result.label, metrics), refresh=False)
             bar.update(min(process.world, job.total - bar.n))  # assume that the other processes progress alike
 
@@ -109,7 +155,8 @@ def run(job: Job, restorer: Restorer, score: Score, process: Process) -> Outcome
             for result in restorations(job, done, restorer, process, readers, outcome, stop, steps):
                 if (item := f"{result.task.name}/{result.loaded.item.name}") not in read:
                     read.add(item)
-                    pending.append(finishers.submit(save_input, job, result, score, outcome))
+                    known = (result.task.name, result.loaded.item.name) in scored
+                    pending.append(finishers.submit(save_input, job, result, None if known else score, outcome))
                 pending.append(finishers.submit(finish, result))
                 while len(pending) > 4 * max(job.batch_size, 2):  # limits memory, and reports a full disk early
                     pending.popleft().result()
@@ -118,7 +165,7 @@ def run(job: Job, restorer: Restorer, score: Score, process: Process) -> Outcome
         except RunError as error:
             outcome.failure = str(error)
         except OSError as error:
-            outcome.failure = f"{error.filename or job.folder}: cannot be written: {error.strerror or error}"
+            outcome.failure = explain(error, job.folder)
         finally:
             # After a failure, still save finished images if possible; report only the first error.
             wait(pending)
@@ -148,8 +195,10 @@ def restorations(
         mine = items[(process.rank - before) % process.world :: process.world]
         before += len(items)
         for batch in batches(job, task, mine, readers, outcome, stop):
+            too_large: set[str] = set()
             for label, plan in job.plans:
                 todo = [loaded for loaded in batch if (task.name, label, loaded.item.name) not in done]
+                todo = [loaded for loaded in todo if loaded.item.name not in too_large]
                 if stop.is_set() or not todo:
                     continue
                 steps.reset(total=plan.nfe)
@@ -161,6 +210,15 @@ def restorations(
                 except NonFiniteError as error:
                     names = ", ".join(f"{task.name}/{todo[i].item.name}" for i in error.images)
                     raise RunError(f"{names} with {label}: {error}") from error
+                except (MemoryError, RuntimeError) as error:
+                    if not is_out_of_memory(error):
+                        raise
+                    too_large |= {loaded.item.name for loaded in todo}
+                    for loaded in todo:
+                        height, width = lq.shape[-2:]
+                        where = loaded.item.lq or loaded.item.gt
+                        leave_out(outcome, task, f"{where}: {width}x{height} pixels do not fit into memory")
+                    continue
                 images = restored.samples.cpu()  # waits for the GPU, so that the time is right
                 seconds = (time.perf_counter() - start) / len(todo)
                 for loaded, image in zip(todo, images, strict=True):
@@ -183,8 +241,9 @@ def save_result(
     assert loaded.lq is not None
     pixels = to_uint8(result.image)
     task, name = result.task.name, loaded.item.name
-    write_atomically(job.image_path(task, result.label, name), encode_image(pixels, ".png", loaded.lq.alpha))
-    metrics = {} if loaded.gt is None else score(pixels, loaded.gt)
+    file = encode_image(pixels, ".png", loaded.lq.alpha)
+    write_atomically(job.image_path(task, result.label, name), file)
+    metrics = score(pixels, loaded.gt)
     record = Record(
         task=task,
         solver=result.label,
@@ -194,6 +253,12 @@ def save_result(
         seconds=round(result.seconds, 4),
         tile=result.tile,
         metrics=metrics,
+        border=job.border,
+        image=digest(file),
+        lq=loaded.sources.lq,
+        gt=loaded.sources.gt,
+        made=job.made,
+        options=job.solvers.get(result.label, {}),
     )
     records.add(record)
     if on_sheet(job, result.task, name):
@@ -201,13 +266,14 @@ def save_result(
     return metrics
 
 
-def save_input(job: Job, result: Result, score: Score, outcome: Outcome) -> None:
+def save_input(job: Job, result: Result, score: Score | None, outcome: Outcome) -> None:
     """Score the degraded image and keep thumbnails, so that the summary does not read the files again."""
     loaded, task = result.loaded, result.task.name
     assert loaded.lq is not None
     pixels, name = to_uint8(loaded.lq.rgb), loaded.item.name
-    if loaded.gt is not None:
-        outcome.inputs.append(input_record(task, name, loaded.seed, score(pixels, loaded.gt)))
+    scores = score(pixels, loaded.gt) if score is not None else {}
+    if scores:
+        outcome.inputs.append(input_record(task, name, loaded.seed, scores))
     if on_sheet(job, result.task, name):
         outcome.thumbnails[task, "LQ", name] = shrunk(pixels, THUMBNAIL)
         if loaded.gt is not None:
@@ -219,10 +285,51 @@ def on_sheet(job: Job, task: Task, name: str) -> bool:
     return name in [item.name for item in task.items[: job.sheet_images]]
 
 
+def mend(job: Job) -> None:
+    """Take back the records of images that are missing or damaged, and say so; they are restored again."""
+    mend_records(job.folder)
+    records = list(read_records(job.folder).values())
+    with ThreadPoolExecutor(job.workers, "check") as threads:
+        harms = threads.map(lambda record: harm_of(image_path(job.folder, *record.key), record.image), records)
+        broken = {record.key: harm for record, harm in zip(records, harms, strict=True) if harm}
+    labels = {label for label, _ in job.plans}
+    for key, harm in broken.items():
+        remedy = "restored again" if key[1] in labels else f"a run with {key[1]} restores it again"
+        log.warning("%s: %s; %s", image_path(job.folder, *key), harm, remedy)
+    if broken:
+        drop_records(job.folder, set(broken))
+
+
+def harm_of(path: Path, checksum: str) -> str:
+    """What is wrong with a restored image; '' if it is whole. Records of earlier versions have no checksum."""
+    try:
+        content = path.read_bytes()
+        if not checksum:
+            decode_picture(content, str(path))
+    except FileNotFoundError:
+        return "missing"
+    except OSError as error:
+        return f"cannot be read: {error.strerror or error}"
+    except ImageError:
+        return "damaged"
+    return "" if checksum in ("", digest(content)) else "damaged or changed"
+
+
 def finished(job: Job) -> set[Key]:
-    """Keys of the images that have a record and still exist on disk."""
-    wanted = job.keys
-    return {key for key in read_records(job.folder) if key in wanted and job.image_path(*key).is_file()}
+    """Keys of the images that have a record."""
+    return read_records(job.folder).keys() & job.keys
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an error says that memory is used up; torch has no type of its own for that on a CPU."""
+    return isinstance(error, MemoryError | torch.OutOfMemoryError) or "allocate memory" in str(error)
+
+
+def leave_out(outcome: Outcome, task: Task, problem: str) -> None:
+    """Say that an image is left out, and go on."""
+    if problem not in outcome.problems[task.name]:
+        outcome.problems[task.name].append(problem)
+        tqdm.write(f"left out: {problem}")
 
 
 def open_items(job: Job, task: Task, done: set[Key]) -> list[Item]:
@@ -252,8 +359,7 @@ def batches(
         loaded = ahead.popleft().result()
         read_ahead()
         if loaded.problem:
-            outcome.problems[task.name].append(loaded.problem)
-            tqdm.write(f"left out: {loaded.problem}")
+            leave_out(outcome, task, loaded.problem)
             continue
         assert loaded.lq is not None
         if batch and (len(batch) == job.batch_size or batch[0].lq.rgb.shape != loaded.lq.rgb.shape):  # type: ignore[union-attr]

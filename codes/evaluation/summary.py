@@ -1,9 +1,7 @@
 """The summary of a test run: metrics of image sets (FID, KID), tables and contact sheets."""
 
-import io
-import json
-from collections.abc import Sequence
-from dataclasses import asdict
+import logging
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -13,13 +11,17 @@ from tqdm import tqdm
 
 from .. import metrics as m
 from ..data.contact_sheet import contact_sheet
-from ..data.images import encode_image, read_picture, to_uint8
+from ..data.images import ImageError, encode_image, read_picture, to_uint8
 from ..data.pairs import image_seed
 from ..data.sets import Task, load_item
-from ..runtime.files import write_atomically
+from ..runtime.files import read_arrays, write_arrays, write_atomically
+from ..runtime.problems import Damaged
+from .inputs import Inputs, input_records
 from .job import THUMBNAIL, Job, Outcome
-from .records import INPUT, Key, Record, input_record, read_records, read_scores, with_scores
+from .records import INPUT, Key, Record, Rescored, read_records, read_scores, with_scores, write_scores
 from .tables import averages, columns_of, csv_table, json_table, markdown_table, overall, text_table
+
+log = logging.getLogger(__name__)
 
 Image = NDArray[np.uint8]
 
@@ -32,7 +34,7 @@ def set_values(
     tasks = [task for task in job.tasks if any(item.gt is not None for item in task.items)]
     if not wanted or not tasks:
         return {}, []
-    pairs = [(task, label) for task in tasks for label, _ in job.plans]
+    pairs = [(task, label) for task in tasks for label in job.labels]
     inception, notes = m.make_features(device)
     if inception is None:
         return {(task.name, label): dict.fromkeys(wanted) for task, label in pairs}, notes
@@ -60,100 +62,109 @@ def set_features(
 ) -> NDArray[np.float32]:
     """Inception features of images in name order, computed once and cached in the run's folder."""
     path = job.folder / "features" / task.name / f"{label}.npz"
-    known: dict[str, NDArray[np.float32]] = {}
-    if path.is_file():
-        with np.load(path) as archive:
-            known = dict(zip(archive["names"].tolist(), archive["features"], strict=True))
+    known = _known_features(path)
     missing = [name for name in images if name not in known]
     for name in missing:
         known[name] = inception(to_uint8(read_picture(images[name]).rgb)).reshape(-1)
     if missing:
         names = sorted(known)
-        buffer = io.BytesIO()
-        np.savez(buffer, names=np.array(names), features=np.stack([known[name] for name in names]))
-        write_atomically(path, buffer.getvalue())
+        write_arrays(path, {"names": np.array(names), "features": np.stack([known[name] for name in names])})
     return np.stack([known[name] for name in sorted(images)])
+
+
+def _known_features(path: Path) -> dict[str, NDArray[np.float32]]:
+    """The features of a file by image; those of a damaged one are computed again."""
+    try:
+        found = read_arrays(path)
+        if found is None:
+            return {}
+        names, features = found["names"], found["features"]
+        if names.ndim != 1 or names.dtype.kind != "U" or features.ndim != 2 or len(names) != len(features):
+            raise Damaged(f"{path}: damaged, not features by name")
+        return dict(zip(names.tolist(), features, strict=True))
+    except (Damaged, KeyError) as error:
+        log.warning("%s; computed again", error if isinstance(error, Damaged) else f"{path}: damaged, without {error}")
+        return {}
 
 
 def score_again(job: Job, scorer: m.Scorer) -> None:
     """Score the images on disk again; `scores.jsonl` then replaces the metrics in the records."""
     clean = {(task.name, item.name): item.gt for task in job.tasks for item in task.items}
-    lines = []
+    scores = read_scores(job.folder)
     records = sorted(read_records(job.folder).values(), key=lambda record: record.key)
     for record in tqdm(records, desc="scored", unit="image", disable=None):
         gt = clean.get((record.task, record.name))
-        path = job.image_path(*record.key)
-        if gt is None or not path.is_file():
+        if gt is None and not scorer.without_clean:
             continue
-        values = scorer(to_uint8(read_picture(path).rgb), to_uint8(read_picture(gt).rgb))
-        lines.append(json.dumps({"task": record.task, "solver": record.solver, "name": record.name, "metrics": values}))
-    write_atomically(job.folder / "scores.jsonl", ("\n".join(lines) + "\n").encode())
-
-
-def input_records(job: Job, records: Sequence[Record], scorer: m.Scorer, scored: Sequence[Record]) -> list[Record]:
-    """Scores of the degraded images, for those that were restored; cached in inputs.jsonl.
-
-    `scored` holds those of this run. Inputs that an earlier run restored are read again if they have no scores yet.
-    """
-    path = job.folder / "inputs.jsonl"
-    without = [f"without {name}" for name in scorer.not_loaded]
-    settings = {"metrics": [*scorer.names, *without], "border": scorer.crop_border}
-    known: dict[tuple[str, str], Record] = {}
-    if path.is_file():
-        first, *lines = (json.loads(line) for line in path.read_text().splitlines())
-        if first == settings:
-            known = {(line["task"], line["name"]): Record(**line) for line in lines}
-    before = len(known)
-    known |= {(record.task, record.name): record for record in scored}
-    restored = {(record.task, record.name) for record in records}
-    pairs = [(task, item) for task in job.tasks for item in task.items if item.gt is not None]
-    wanted = [(task, item) for task, item in pairs if (task.name, item.name) in restored]
-    missing = [(task, item) for task, item in wanted if (task.name, item.name) not in known]
-    for task, item in tqdm(missing, desc="inputs scored", unit="image", disable=None, leave=False):
-        seed = image_seed(job.seed, task.name, item.name)
-        loaded = load_item(task, item, seed)
-        if loaded.lq is not None and loaded.gt is not None:
-            scores = scorer(to_uint8(loaded.lq.rgb), loaded.gt)
-            known[task.name, item.name] = input_record(task.name, item.name, seed, scores)
-    if len(known) > before:
-        lines = [settings, *(asdict(known[key]) for key in sorted(known))]
-        write_atomically(path, "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines).encode())
-    chosen = ((task.name, item.name) for task, item in wanted)
-    return [known[key] for key in chosen if key in known]
+        try:
+            restored = to_uint8(read_picture(job.image_path(*record.key)).rgb)
+            truth = None if gt is None else to_uint8(read_picture(gt).rgb)
+        except ImageError as error:
+            tqdm.write(f"not scored: {error}")
+            continue
+        scores[record.key] = Rescored(scorer(restored, truth), scorer.crop_border)
+    write_scores(job.folder, scores)
 
 
 def summarise(
-    job: Job, scorer: m.Scorer, names: Sequence[str], outcome: Outcome, notes: Sequence[str], device: torch.device
+    job: Job,
+    scorer: m.Scorer,
+    names: Sequence[str],
+    inputs: Inputs,
+    outcome: Outcome,
+    notes: Sequence[str],
+    device: torch.device,
 ) -> str:
-    """Write summary.json, .csv, .md and a contact sheet per task; returns the table as text."""
-    wanted = job.keys
-    found = [record for record in read_records(job.folder).values() if record.key in wanted]
+    """Write summary.json, .csv, .md and a contact sheet per task; returns the table as text.
+
+    They show all solvers of the folder, those of earlier runs too, on the images of this run.
+    """
+    images = {(task.name, item.name) for task in job.tasks for item in task.items}
+    found = [record for record in read_records(job.folder).values() if (record.task, record.name) in images]
     records = with_scores(found, read_scores(job.folder))
     columns = columns_of(names)
     sets, set_notes = set_values(job, records, names, device)
-    inputs = input_records(job, records, scorer, outcome.inputs)
-    order = [(task.name, label) for task in job.tasks for label in (INPUT, *(label for label, _ in job.plans))]
+    input_scores = input_records(job, records, scorer, inputs, outcome.inputs)
+    order = [(task.name, label) for task in job.tasks for label in (INPUT, *job.labels)]
     left_out = {task: len(lines) for task, lines in outcome.problems.items()}
-    rows = averages([*inputs, *records], order, columns, left_out, sets)
+    rows = averages([*input_scores, *records], order, columns, left_out, sets)
     means = overall(rows)
-    all_notes = [*notes, *set_notes]
+    all_notes = [*notes, *set_notes, *_notes(job, scorer, records, outcome)]
     tiled = sum(row.tiled for row in rows)
     if tiled:
         all_notes.append(f"{tiled} images were restored in tiles, which changes the result slightly")
-    # Unpaired images count as left out, but were never part of the job.
-    unreadable = sum(left_out.get(task.name, 0) - len(task.problems) for task in job.tasks)
-    missing = len(wanted) - len(records) - len(job.plans) * unreadable
-    if missing > 0:
-        all_notes.append(f"{missing} images are not restored yet; run the same command again to continue")
-    text = "\n".join([text_table([*rows, *means], columns), *(f"note: {note}" for note in all_notes)])
+    shown = [*rows, *means]
+    text = "\n".join([text_table(shown, columns, job.titles), *(f"note: {note}" for note in all_notes)])
     title = f"# {job.folder.name}\n\n"
     listed = "".join(f"- {note}\n" for note in all_notes)
+    table = markdown_table(shown, columns, job.titles)
     write_atomically(job.folder / "summary.json", json_table(rows, means, all_notes).encode())
-    write_atomically(job.folder / "summary.csv", csv_table([*rows, *means], columns).encode())
-    write_atomically(job.folder / "summary.md", f"{title}{markdown_table([*rows, *means], columns)}\n{listed}".encode())
+    write_atomically(job.folder / "summary.csv", csv_table(shown, columns).encode())
+    write_atomically(job.folder / "summary.md", f"{title}{table}\n{listed}".encode())
     for task in job.tasks:
-        draw_sheet(job, task, {record.key: record for record in [*inputs, *records]}, outcome.thumbnails)
+        draw_sheet(job, task, {record.key: record for record in [*input_scores, *records]}, outcome.thumbnails)
     return text
+
+
+def _notes(job: Job, scorer: m.Scorer, records: Sequence[Record], outcome: Outcome) -> Iterator[str]:
+    """What is not complete."""
+    labels = {label for label, _ in job.plans}
+    # Unpaired images count as left out, but were never part of the job.
+    unreadable = sum(len(outcome.problems.get(task.name, ())) - len(task.problems) for task in job.tasks)
+    done = {record.key for record in records}
+    missing = len(job.keys - done) - len(labels) * unreadable
+    if missing > 0:
+        yield f"{missing} images are not restored yet; run the same command again to continue"
+    counts = {label: sum(record.solver == label for record in records) for label in job.labels}
+    fewer = [label for label, count in counts.items() if label not in labels and 0 < count < max(counts.values())]
+    if fewer:
+        yield f"fewer images than the others: {', '.join(fewer)}; their option file restores the rest"
+    clean = {(task.name, item.name) for task in job.tasks for item in task.items if item.gt is not None}
+    scored = [record for record in records if (record.task, record.name) in clean]
+    wanted = {name: records if name in scorer.without_clean else scored for name in scorer.names}
+    unknown = [name for name, of in wanted.items() if any(name not in record.metrics for record in of)]
+    if unknown:
+        yield f"{', '.join(unknown)}: not computed for images of earlier runs; --score-only computes it"
 
 
 def sheet_path(job: Job, task: str) -> Path:
@@ -166,23 +177,31 @@ def draw_sheet(job: Job, task: Task, records: dict[Key, Record], thumbnails: dic
 
     `thumbnails` holds those of this run; images restored by an earlier run are read from disk.
     """
-    labels = [label for label, _ in job.plans]
+    shown = {label for label, _ in job.plans} | {label for name, label, _ in records if name == task.name}
+    labels = [label for label in job.labels if label in shown]
     complete = [item for item in task.items if all((task.name, label, item.name) in records for label in labels)]
     rows: list[list[Image | None]] = []
     captions: list[list[str]] = []
     for item in complete[: job.sheet_images]:
-        row = [thumbnails.get((task.name, label, item.name)) for label in ("LQ", *labels, "GT")]
-        if any(image is None for image in row[:-1]) or (row[-1] is None and item.gt is not None):
-            loaded = load_item(task, item, image_seed(job.seed, task.name, item.name))
-            if loaded.lq is None:
-                continue
-            restored = [to_uint8(read_picture(job.image_path(task.name, label, item.name)).rgb) for label in labels]
-            row = [to_uint8(loaded.lq.rgb), *restored, loaded.gt]
-        rows.append(row)
+        row = {label: thumbnails.get((task.name, label, item.name)) for label in ("LQ", *labels, "GT")}
+        try:
+            if row["LQ"] is None or (row["GT"] is None and item.gt is not None):
+                loaded = load_item(task, item, image_seed(job.seed, task.name, item.name))
+                if loaded.lq is None:
+                    continue
+                row |= {"LQ": to_uint8(loaded.lq.rgb), "GT": loaded.gt}
+            for label in labels:
+                if row[label] is None:
+                    row[label] = to_uint8(read_picture(job.image_path(task.name, label, item.name)).rgb)
+        except ImageError as error:
+            tqdm.write(f"not on the contact sheet: {error}")
+            continue
+        rows.append(list(row.values()))
         scores = [_caption(records.get((task.name, label, item.name))) for label in (INPUT, *labels)]
         captions.append([*scores, item.name])
     if rows:
-        headings = ["degraded", *labels, "clean" if any(row[-1] is not None for row in rows) else ""]
+        titles = [job.titles.get(label, label) for label in labels]
+        headings = ["degraded", *titles, "clean" if any(row[-1] is not None for row in rows) else ""]
         sheet = contact_sheet(headings, rows, captions, THUMBNAIL)
         write_atomically(sheet_path(job, task.name), encode_image(sheet, ".png"))
 

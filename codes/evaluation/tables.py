@@ -1,4 +1,4 @@
-"""Tables: averages of records, and rows of text as a terminal, Markdown, CSV, LaTeX or JSON table. Needs no torch.
+"""Tables: averages of records, and rows of text as a terminal, Markdown, CSV or JSON table. Needs no torch.
 
 `align` has one letter per column, l or r; the last letter stands for all columns that follow.
 """
@@ -7,7 +7,7 @@ import csv
 import io
 import json
 import math
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -104,18 +104,6 @@ def csv_text(header: Sequence[object], rows: Iterable[Sequence[object]]) -> str:
     return buffer.getvalue()
 
 
-def latex(headers: Iterable[Sequence[str]], groups: Iterable[Iterable[Sequence[str]]], align: str) -> str:
-    """A tabular for LaTeX (booktabs): several header lines, and groups of rows with a rule above each."""
-    lines = [rf"\begin{{tabular}}{{{align}}}", r"\toprule", *(_latex_row(header) for header in headers)]
-    for group in groups:
-        lines += [r"\midrule", *(_latex_row(row) for row in group)]
-    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", ""])
-
-
-def _latex_row(cells: Sequence[str]) -> str:
-    return " & ".join(cells) + r" \\"
-
-
 # ---- the summary of a run
 
 
@@ -191,7 +179,9 @@ def overall(rows: Sequence[TableRow]) -> list[TableRow]:
     return means
 
 
-def _cells(rows: Sequence[TableRow], columns: Sequence[Column], mark: str) -> tuple[list[str], list[list[str]]]:
+def _cells(
+    rows: Sequence[TableRow], columns: Sequence[Column], mark: str, titles: Mapping[str, str]
+) -> tuple[list[str], list[list[str]]]:
     """Header and cells; `mark` frames the best value of each column within its task."""
     tasks = [row.task for row in rows]
     marked = {c.name: best([row.metrics[c.name] for row in rows], c.lower_is_better, tasks) for c in columns}
@@ -199,18 +189,23 @@ def _cells(rows: Sequence[TableRow], columns: Sequence[Column], mark: str) -> tu
     for i, row in enumerate(rows):
         images = str(row.images) + (f" (-{row.left_out})" if row.left_out else "")
         values = [(mark if i in marked[c.name] else "{}").format(c.text(row.metrics[c.name])) for c in columns]
-        lines.append([row.task, row.solver, f"{row.nfe:g}", images, *values, f"{row.seconds:.2f}"])
+        lines.append(
+            [row.task, titles.get(row.solver, row.solver), f"{row.nfe:g}", images, *values, f"{row.seconds:.2f}"]
+        )
     return ["task", "solver", "NFE", "images", *(column.heading for column in columns), "s/image"], lines
 
 
-def text_table(rows: Sequence[TableRow], columns: Sequence[Column]) -> str:
+_LABELS: Mapping[str, str] = {}  # no titles: solvers are shown by their labels
+
+
+def text_table(rows: Sequence[TableRow], columns: Sequence[Column], titles: Mapping[str, str] = _LABELS) -> str:
     """For the terminal; the best of each task is marked with *."""
-    return plain(*_cells(rows, columns, "{}*"), "llr")
+    return plain(*_cells(rows, columns, "{}*", titles), "llr")
 
 
-def markdown_table(rows: Sequence[TableRow], columns: Sequence[Column]) -> str:
+def markdown_table(rows: Sequence[TableRow], columns: Sequence[Column], titles: Mapping[str, str] = _LABELS) -> str:
     """For a code host; the best of each task is bold."""
-    return markdown(*_cells(rows, columns, "**{}**"), "llr")
+    return markdown(*_cells(rows, columns, "**{}**", titles), "llr")
 
 
 def csv_table(rows: Sequence[TableRow], columns: Sequence[Column]) -> str:

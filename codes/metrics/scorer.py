@@ -1,5 +1,6 @@
 """Scores of restored images: metrics of each image, and of whole sets of them."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -9,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ..rows import METRICS, load
 from .perceptual import InceptionFeatures
-from .weights import MissingWeights
+from .weights import MissingWeights, find_weights
 
 Image = NDArray[np.uint8]  # (H, W, 3)
 
@@ -20,36 +21,62 @@ INDICATIVE_FID_BELOW = 500
 
 @dataclass(frozen=True)
 class Scorer:
-    """Per-image metrics of a pair of 8-bit images; None for what cannot be computed.
+    """Per-image metrics of an 8-bit image, compared with a clean one if there is any; None for what cannot be computed.
 
     `networks` are the metrics with weights, loaded and ready to be called; `make_scorer` loads them.
     """
 
     names: tuple[str, ...]
     crop_border: int = 0
-    networks: Mapping[str, Callable[[Image, Image], float]] = field(default_factory=dict)
+    networks: Mapping[str, Callable[..., float]] = field(default_factory=dict)
 
-    def __call__(self, restored: Image, clean: Image) -> dict[str, float | None]:
-        """Every metric by name."""
-        return {name: self._value(name, restored, clean) for name in self.names}
+    def __call__(self, restored: Image, clean: Image | None = None) -> dict[str, float | None]:
+        """Every metric by name; without a clean image those that need none."""
+        names = self.names if clean is not None else self.without_clean
+        return {name: self._value(name, restored, clean) for name in names}
+
+    @property
+    def without_clean(self) -> tuple[str, ...]:
+        """The metrics that need no clean image."""
+        return tuple(name for name in self.names if not METRICS[name].needs_clean)
 
     @property
     def not_loaded(self) -> tuple[str, ...]:
-        """The per-image metrics whose weights are not loaded, whether they are among the names or not."""
-        rows = (row for row in METRICS.values() if row.per == "image" and row.needs_weights)
-        return tuple(row.name for row in rows if row.name not in self.networks)
+        """The metrics whose weights are not loaded."""
+        return tuple(name for name in self.names if METRICS[name].needs_weights and name not in self.networks)
 
-    def _value(self, name: str, restored: Image, clean: Image) -> float | None:
+    def _value(self, name: str, restored: Image, clean: Image | None) -> float | None:
         row = METRICS[name]
         border = self.crop_border if row.crop else 0
-        if name in self.not_loaded or min(clean.shape[:2]) - 2 * border < row.smallest_side:
+        images = [restored, clean] if row.needs_clean and clean is not None else [restored]
+        if name in self.not_loaded or min(images[-1].shape[:2]) - 2 * border < row.smallest_side:
             return None
         function = self.networks[name] if row.needs_weights else load(row.function)
-        return float(function(_inside(restored, border), _inside(clean, border)))
+        value = float(function(*(_inside(image, border) for image in images)))
+        return None if math.isnan(value) else value
 
 
 def _inside(image: Image, border: int) -> Image:
     return image[border : image.shape[0] - border, border : image.shape[1] - border]
+
+
+def names_for(names: Sequence[str], *, clean: bool, unpaired: bool) -> tuple[tuple[str, ...], list[str]]:
+    """The metrics of a run, and notes on those that it lacks.
+
+    Images without clean ones (`unpaired`) are judged by the metrics that need none, if their parameters are there and
+    `names` has no such metric. In a run without any `clean` image, these replace the others.
+    """
+    if not unpaired or not names or any(not METRICS[name].needs_clean for name in names):
+        return tuple(names), []
+    added, notes = [], []
+    for row in METRICS.values():
+        if not row.needs_clean and row.needs_weights:
+            try:
+                find_weights(row.needs_weights)
+                added.append(row.name)
+            except MissingWeights as error:
+                notes.append(f"{row.label}, which needs no clean images, is left out: {error}")
+    return (*(names if clean or not added else ()), *added), notes
 
 
 def make_scorer(names: Sequence[str], crop_border: int, device: torch.device) -> tuple[Scorer, list[str]]:
@@ -59,7 +86,8 @@ def make_scorer(names: Sequence[str], crop_border: int, device: torch.device) ->
     for row in rows:
         if row.needs_weights:
             try:
-                networks[row.name] = load(row.function)().to(device)
+                network = load(row.function)()
+                networks[row.name] = network.to(device) if isinstance(network, torch.nn.Module) else network
             except MissingWeights as error:
                 notes.append(f"{row.label} is n/a: {error}")
     return Scorer(tuple(row.name for row in rows), crop_border, networks), notes

@@ -24,26 +24,6 @@ RULE = (
 # ---- what theory expects
 
 
-@dataclass(frozen=True, kw_only=True)
-class Observation:
-    """A method at an NFE against its reference."""
-
-    method: str
-    nfe: int
-    psnr: float
-    psnr_change: float
-    lpips: float | None
-    lpips_change: float | None
-
-    @property
-    def state(self) -> str:
-        """holds, degrades or collapses."""
-        worse = self.lpips_change is None or self.lpips_change > 0
-        if self.psnr_change <= -COLLAPSE and worse:
-            return "collapses"
-        return "degrades" if self.psnr_change <= -DEGRADED else "holds"
-
-
 @dataclass(frozen=True)
 class Check:
     """The states that a method may have at some NFEs, against a reference (method, NFE)."""
@@ -122,10 +102,18 @@ EXPECTATIONS = (
 )
 
 
-def judge(expectation: Expectation, results: Results) -> tuple[list[Observation], bool | None]:
-    """The cells of an expectation against their references, as means over its tasks, and whether it came out.
+def _state(psnr_change: float, lpips_change: float | None) -> str:
+    """The state of a method by `RULE`."""
+    worse = lpips_change is None or lpips_change > 0
+    if psnr_change <= -COLLAPSE and worse:
+        return "collapses"
+    return "degrades" if psnr_change <= -DEGRADED else "holds"
 
-    That is None where cells are missing.
+
+def judge(expectation: Expectation, results: Results) -> tuple[list[list[str]], bool | None]:
+    """The cells of an expectation against their references as rows of a table, and whether it came out.
+
+    Values are means over its tasks. The verdict is None where cells are missing.
     """
 
     def change(check: Check, nfe: int, metric: str) -> tuple[float | None, float | None]:
@@ -134,26 +122,20 @@ def judge(expectation: Expectation, results: Results) -> tuple[list[Observation]
         )
         return value, None if value is None or base is None else value - base
 
-    observations = []
+    rows = []
     came_out: bool | None = True
     for check in expectation.checks:
         for nfe in check.nfes:
             psnr, psnr_change = change(check, nfe, "psnr")
             lpips, lpips_change = change(check, nfe, "lpips")
-            if psnr is None or psnr_change is None:
+            if psnr_change is None:
                 came_out = None
                 continue
-            one = Observation(
-                method=check.method,
-                nfe=nfe,
-                psnr=psnr,
-                psnr_change=psnr_change,
-                lpips=lpips,
-                lpips_change=lpips_change,
-            )
-            observations.append(one)
-            came_out = came_out and one.state in check.allowed
-    return observations, came_out
+            state = _state(psnr_change, lpips_change)
+            shown = [MISSING] * 2 if lpips_change is None else [f"{lpips:.4f}", f"{lpips_change:+.4f}"]
+            rows.append([METHODS[check.method].title, str(nfe), f"{psnr:.2f}", f"{psnr_change:+.2f}", *shown, state])
+            came_out = came_out and state in check.allowed
+    return rows, came_out
 
 
 def theory(results: Results) -> str:
@@ -178,22 +160,15 @@ def _strength(results: Results) -> str:
     )
 
 
-def _verdict(expected: Expectation, observations: list[Observation], came_out: bool | None) -> str:
+def _verdict(expected: Expectation, rows: list[list[str]], came_out: bool | None) -> str:
     answers = {True: "came out", False: "**did not come out**", None: "is not decided, cells are missing"}
     where = "mean over the ten tasks" if len(expected.tasks) > 1 else ", ".join(expected.tasks)
     text = f"### {expected.text}\n\nIt {answers[came_out]} ({where}). {expected.why}\n"
     if came_out is False:
         text += f"\nWhat that may mean: {expected.otherwise}\n"
-    if observations:
-        header = ["method", "NFE", "PSNR", "change", "LPIPS", "change", ""]
-        text += "\n" + markdown(header, [_observed(one) for one in observations])
+    if rows:
+        text += "\n" + markdown(["method", "NFE", "PSNR", "change", "LPIPS", "change", ""], rows)
     return text
-
-
-def _observed(one: Observation) -> list[str]:
-    known = one.lpips is not None and one.lpips_change is not None
-    lpips = [f"{one.lpips:.4f}", f"{one.lpips_change:+.4f}"] if known else [MISSING, MISSING]
-    return [METHODS[one.method].title, str(one.nfe), f"{one.psnr:.2f}", f"{one.psnr_change:+.2f}", *lpips, one.state]
 
 
 # ---- first against second order

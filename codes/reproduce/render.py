@@ -1,8 +1,7 @@
-"""Tables with our number, the paper's and the difference, in Markdown, CSV and LaTeX."""
+"""Tables with our number, the paper's and the difference, in Markdown and CSV."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
 
 from ..evaluation import tables
 from ..evaluation.tables import QUALITY, Column, mean
@@ -32,15 +31,10 @@ class ComparedRow:
         ours, paper = self.ours[column.name], self.paper.get(column.name)
         return None if ours is None or paper is None else ours - paper
 
-    def shown_difference(self, column: Column) -> str:
-        """The same with its sign."""
-        change = self.difference(column)
-        return "" if change is None else f"{change:+.{column.digits}f}"
-
-    def printed(self, column: Column, superscript: str) -> str:
+    def printed(self, column: Column) -> str:
         """The paper's number, which has four digits in its tables, and the sign behind it."""
         paper, mark = self.paper.get(column.name), self.marks.get(column.name)
-        return "" if paper is None else f"{paper:.4g}" + (superscript.format(mark) if mark else "")
+        return "" if paper is None else f"{paper:.4g}" + (f"<sup>{mark}</sup>" if mark else "")
 
 
 def compared_rows(table: Table, part: Part, results: Results) -> list[ComparedRow]:
@@ -103,9 +97,9 @@ def markdown(rows: Sequence[ComparedRow], columns: Sequence[Column], with_differ
         for column in columns:
             text = column.text(row.ours[column.name], MISSING)
             text = f"**{text}**" if i in chosen[column.name] else text
-            if paper := row.printed(column, "<sup>{}</sup>"):
-                change = row.shown_difference(column) if with_difference else ""
-                text += f" ({paper}, {change})" if change else f" ({paper})"
+            if paper := row.printed(column):
+                change = row.difference(column) if with_difference else None
+                text += f" ({paper})" if change is None else f" ({paper}, {change:+.{column.digits}f})"
             cells.append(text)
         lines.append(["" if i and row.nfe == rows[i - 1].nfe else str(row.nfe), row.method, *cells])
     return tables.markdown(["NFE", "method", *(column.heading for column in columns)], lines, "rlr")
@@ -124,37 +118,3 @@ def csv_text(rows: Sequence[ComparedRow], columns: Sequence[Column]) -> str:
             line.append(_REMARKS[row.marks.get(column.name, "")])
         lines.append(line)
     return tables.csv_text(header, lines)
-
-
-def latex(table: Table, rows: Sequence[ComparedRow], columns: Sequence[Column], with_difference: bool) -> str:
-    """For a paper (booktabs): under each metric ours, the paper's, and the difference."""
-    under = ["ours", "paper", "diff."] if with_difference else ["ours", "paper"]
-    chosen = {column.name: best(rows, column) for column in columns}
-    spans = [rf"\multicolumn{{{len(under)}}}{{c}}{{{_escape(column.label)}}}" for column in columns]
-    align = "rl" + "r" * len(under) * len(columns)
-
-    def cells(i: int, row: ComparedRow, column: Column) -> list[str]:
-        text = column.text(row.ours[column.name], "--")
-        change = row.shown_difference(column)
-        texts = [rf"\textbf{{{text}}}" if i in chosen[column.name] else text]
-        texts += [row.printed(column, r"\textsuperscript{{{}}}"), f"${change}$" if change else ""]
-        return texts[: len(under)]
-
-    groups: list[list[list[str]]] = []
-    part = None
-    for (title, nfe), members in groupby(enumerate(rows), key=lambda pair: (pair[1].part, pair[1].nfe)):
-        if len(table.parts) > 1 and title != part:
-            groups.append([[rf"\multicolumn{{{len(align)}}}{{l}}{{{_escape(title)}}}"]])
-        part = title
-        group = [
-            ["", _escape(row.method), *(c for column in columns for c in cells(i, row, column))] for i, row in members
-        ]
-        group[0][0] = str(nfe)
-        groups.append(group)
-    headers = [["NFE", "Method", *spans], ["", "", *under * len(columns)]]
-    caption = "\n".join(["\\begin{table}", "\\centering", rf"\caption{{{_escape(table.title)}}}", ""])
-    return rf"{caption}\label{{tab:{table.name}}}" + f"\n{tables.latex(headers, groups, align)}\\end{{table}}\n"
-
-
-def _escape(text: str) -> str:
-    return "".join(f"\\{letter}" if letter in "%_&#" else letter for letter in text)

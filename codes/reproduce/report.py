@@ -7,7 +7,7 @@ from ..evaluation import tables
 from .catalogue import DATASETS, METHODS, TABLE_OF_TASK, TABLES, Table, all_runs
 from .findings import orders, speed_up, theory
 from .published import published, remarks
-from .render import MISSING, ComparedRow, compared_rows, csv_text, latex, markdown, shown_columns
+from .render import MISSING, ComparedRow, compared_rows, csv_text, markdown, shown_columns
 from .results import CELLS_FILE, Results, save
 
 _EMBEDDED = """\
@@ -35,7 +35,7 @@ _READING = """\
 
 
 def write_report(results: Results, out: Path, names: Sequence[str], figures: Sequence[tuple[str, str, Path]]) -> Path:
-    """Write REPORT.md, tables/NAME.{md,csv,tex} and the cells they are made of; returns the report's path.
+    """Write REPORT.md, tables/NAME.{md,csv} and the cells they are made of; returns the report's path.
 
     `names` are the tables to show; `figures` are (name, title, PNG file).
     """
@@ -69,18 +69,15 @@ def table_text(results: Results, name: str) -> str:
 
 
 def _write_table(results: Results, name: str, folder: Path) -> None:
-    texts = {"md": table_text(results, name)}
     if name == DATASETS:
-        header, rows = _dataset_rows(results)
-        texts |= {"csv": tables.csv_text(header, rows), "tex": tables.latex([header], [rows], "llrr")}
+        numbers = tables.csv_text(*_dataset_rows(results))
     else:
         table = TABLES[name]
         compared = [row for part in table.parts for row in compared_rows(table, part, results)]
-        columns = shown_columns(compared, table.columns)
-        texts |= {"csv": csv_text(compared, columns), "tex": latex(table, compared, columns, results.same_model)}
+        numbers = csv_text(compared, shown_columns(compared, table.columns))
     folder.mkdir(parents=True, exist_ok=True)
-    for suffix, text in texts.items():
-        (folder / f"{name}.{suffix}").write_text(text, encoding="utf-8")
+    (folder / f"{name}.md").write_text(table_text(results, name), encoding="utf-8")
+    (folder / f"{name}.csv").write_text(numbers, encoding="utf-8")
 
 
 def _introduction(results: Results) -> str:
@@ -106,7 +103,7 @@ def _introduction(results: Results) -> str:
         f"- commit: {commits}\n- command: `python scripts/reproduce.py --table all --model {model}`\n\n"
         f"{_DACLIP if results.same_model else _EMBEDDED}\n\n{_READING.format(missing=MISSING)}\n\n"
         f"{_REDUCED if model == 'embedded' else ''}"
-        f"Every table is in `tables/` as Markdown, CSV (all digits) and LaTeX, and the numbers behind them in "
+        f"Every table is in `tables/` as Markdown and CSV (all digits), and the numbers behind them in "
         f"`{CELLS_FILE}`. What they mean for the paper's claims is in the project's `docs/CLAIMS.md`.\n"
     )
 

@@ -1,30 +1,27 @@
 """The runs behind the tables: each method on each task is one run of the evaluation, as test.py does it."""
 
 import json
-from collections import Counter
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from .. import metrics as m
 from ..config import Options, OptionsError, build_solvers, load_options
 from ..data.pairs import image_seed
 from ..data.sets import Task, find_data, load_item
-from ..evaluation.records import read_records
 from ..evaluation.run import test_run
 from ..figures import FIGURES
 from ..figures.collect import Case
 from ..figures.stored import write_items
-from ..metrics import Scorer, make_scorer
+from ..metrics import MissingWeights, Scorer, make_scorer
+from ..metrics.weights import FILES, find_weights
 from ..names import TASKS
 from ..restoration.restorer import Restorer
-from ..rows import load
+from ..rows import METRICS, load
 from ..runtime.distributed import Process
-from ..study.bench import Speed, crops, fingerprint, measure_speed, open_folder
+from ..study.bench import crops, fingerprint, open_folder
 from .catalogue import METHODS
 from .drawing import DATA
 from .results import label, run_folder
@@ -121,6 +118,19 @@ def find_tasks(setup: Setup, base: Options) -> tuple[dict[str, Task], dict[str, 
     return found, problems
 
 
+def missing_metrics(setup: Setup, base: Options) -> list[str]:
+    """A line for each metric whose weights are missing."""
+    names = {*base.metrics.names} - {"fid"} | ({"fid"} if setup.fid != "none" else set())
+    lines = []
+    for name in FILES:
+        try:
+            if name in names:
+                find_weights(name)
+        except MissingWeights as error:
+            lines.append(f"all tables: {METRICS[name].label} is left out: {error}")
+    return lines
+
+
 def cut(setup: Setup, found: dict[str, Task], seed: int, process: Process) -> dict[str, Task]:
     """The middle of each image where the set-up has a size; tasks that share images then take different ones."""
     if setup.size is None:
@@ -200,37 +210,3 @@ def compute_figures(setup: Setup, tasks: dict[str, Task], restorer: Restorer, na
         # The file of the figure's own name comes last: where it exists, the figure is complete.
         for (file, _), items in reversed(list(zip(figure.stored, parts, strict=True))):
             write_items(data / f"{file}.npz", items)
-
-
-# ---- cost
-
-
-def time_device(restorer: Restorer, size: int, fid: bool) -> Speed:
-    """The speed of this device on a noise image; with FID if its weights are there."""
-    image = torch.rand(1, 3, size, size, generator=torch.Generator().manual_seed(0)).to(restorer.device)
-    inception = None
-    if fid:
-        with suppress(m.MissingWeights):
-            inception = m.InceptionFeatures().to(restorer.device)
-    return measure_speed(restorer, image, inception)
-
-
-def cost(
-    setup: Setup, pairs: Sequence[tuple[str, str]], counts: dict[str, int], speed: Speed | None
-) -> tuple[int, float | None]:
-    """The network evaluations that some pairs still need, and the seconds they and the FID features take.
-
-    `counts` are the images of each task. Without a speed the seconds are None.
-    """
-    evaluations, features = 0, 0
-    for task, method in pairs:
-        done = _done(run_folder(setup.root, task, method))
-        for nfe in METHODS[method].nfes:
-            missing = max(0, counts.get(task, 0) - done[label(method, nfe)])
-            evaluations += nfe * missing
-            features += missing if with_fid(setup, task) else 0
-    return evaluations, None if speed is None else speed.seconds(evaluations, features)
-
-
-def _done(folder: Path) -> Counter[str]:
-    return Counter(record.solver for record in read_records(folder).values())

@@ -18,6 +18,7 @@ from ..config import (
     check_context_dim,
     options_for,
 )
+from ..defaults import SOLVER
 from ..networks import architecture
 from ..networks.checkpoints import (
     CheckpointError,
@@ -29,10 +30,12 @@ from ..networks.checkpoints import (
 )
 from ..networks.daclip import DaCLIP
 from ..networks.latent import LatentUNet
+from ..networks.recommended import Recommended, given
 from ..networks.unet import UNet
 from ..runtime.device import choose_device
 from ..runtime.paths import locate
 from ..sde import MeanRevertingSDE
+from .hub import from_address
 from .restorer import Restorer
 
 log = logging.getLogger(__name__)
@@ -43,7 +46,7 @@ def load_restorer(path: str | Path, device: str = "auto", overrides: Sequence[st
 
     path        an option file: its weights, schedule, solvers, tile and precision apply, its datasets do not matter.
                 Or weights, whose metadata name the network, its prediction and its schedule. A path that does not
-                exist is also looked for in the project's folder.
+                exist is also looked for in the package. hf://owner/name is a repository of the Hugging Face Hub.
     device      'cpu', 'cuda', 'cuda:1'; 'auto' is what the option file says, else a GPU if there is one
     overrides   options as `test.py --set` takes them, e.g. ["precision=bf16", "path.daclip=pretrained/daclip.pt"]
 
@@ -65,36 +68,53 @@ def load_restorer(path: str | Path, device: str = "auto", overrides: Sequence[st
     >>> restorer(np.zeros((16, 20, 3), np.uint8), nfe=2).shape
     torch.Size([3, 16, 20])
     """
-    return restorer_of(options_for(locate(path), overrides), device)
+    if not str(path):
+        raise OptionsError("load_restorer: the path is empty; expected an option file or a checkpoint")
+    return restorer_of(options_for(from_address(path) or locate(path), overrides), device)
 
 
-def restorer_of(options: Options, device: str | torch.device = "auto") -> Restorer:
-    """The restorer of options that have been read: every network is loaded once and checked against them."""
+def restorer_of(options: Options, device: str | torch.device = "auto", *, checked: bool = False) -> Restorer:
+    """The restorer of options that have been read: every network is loaded once and checked against them.
+
+    checked   `check_weights` has been called
+    """
     if isinstance(device, str):
         device = choose_device(options.device if device == "auto" else device)
-    check_weights(options)
+    if options.kind == "restore":  # the commands with datasets tell them themselves
+        for line in options.notes:
+            log.info(line)
+    if not checked:
+        check_weights(options)
     networks = load_networks(options, device)
     metadata = networks.metadata
     check_against_checkpoint(options, described(metadata))
+    coder = networks.network if isinstance(networks.network, LatentUNet) else None
+    if (coder is not None) != (options.model == "latent"):
+        text = f"{options.model} contradicts the weights, which are {metadata.architecture}"
+        raise options.error(("model",), f"{text}: only model latent runs the UNet, and nothing else")
     if networks.daclip is None and isinstance(networks.network, UNet) and networks.network.takes_contexts:
         raise options.error(("path", "daclip"), f"missing, {metadata.architecture} takes its contexts")
     sde = build_sde(options, described(metadata))
-    solvers = build_solvers(options, sde)
-    given = {solver.fit_target for _, solver, _ in solvers} - {None}
-    if len(given) > 1:
-        raise options.error(("sampler", "fit_target"), f"one network predicts one thing, not {given}")
+    advice = metadata.recommended or Recommended()
+    solvers = build_solvers(options, sde, given(advice.solver) if advice.solver else SOLVER)
+    targets = {solver.fit_target for _, solver, _ in solvers} - {None}
+    if len(targets) > 1:
+        raise options.error(("sampler", "fit_target"), f"one network predicts one thing, not {targets}")
     return Restorer(
         network=networks.network,
         sde=sde,
         # From the option file, else the checkpoint, else 'noise', which all published checkpoints predict.
-        fit_target=str(next(iter(given), None) or metadata.fit_target or "noise"),
+        fit_target=str(next(iter(targets), None) or metadata.fit_target or "noise"),
         device=device,
         solvers=tuple(solvers),
         daclip=networks.daclip,
-        latent=networks.latent,
+        latent=coder or networks.latent,
         precision=options.precision,
         compile=options.compile,
         tile=options.tile,
+        recommended=advice.solver,
+        careful=advice.careful,
+        metadata=metadata,
     )
 
 
@@ -133,23 +153,27 @@ def load_encoders(options: Options, device: torch.device) -> tuple[DaCLIP | None
         check_context_dim(options, int(found.architecture.setting["embed_dim"]))
         daclip = loaded.to(device)
     if path.pretrain_model_L is not None:
-        first_stage, _ = load_network(locate(path.pretrain_model_L), "UNet", options.network_L.setting)
-        assert isinstance(first_stage, LatentUNet)
+        setting = options.network_L.setting
+        first_stage, found = load_network(locate(path.pretrain_model_L), *(("UNet", setting) if setting else ()))
+        if not isinstance(first_stage, LatentUNet):
+            text = f"{path.pretrain_model_L} is not the network between images and latents but {found.architecture}"
+            raise options.error(("path", "pretrain_model_L"), text)
         latent = first_stage.to(device)
     return daclip, latent
 
 
 def check_weights(options: Options) -> None:
-    """Raise unless every weight file that the options name is there."""
+    """Raise unless every weight file that the options name is there; the error has a line for each that is not."""
     network = options.network_G
     if options.path.pretrain_model_G is None:
         raise options.error(("path", "pretrain_model_G"), "missing, nothing to restore images with")
     wanted = None
     if network.which_model_G is not None:
         try:
-            wanted = architecture(network.which_model_G, network.setting, network.variant)
+            wanted = architecture(network.which_model_G, network.setting, options.variant)
         except ValueError as error:
             raise OptionsError(f"{options.file}: {error}") from error
+    missing = []
     for key, chosen in (
         ("pretrain_model_G", wanted),
         ("daclip", architecture("DaCLIP", {})),
@@ -157,7 +181,11 @@ def check_weights(options: Options) -> None:
     ):
         path = getattr(options.path, key)
         if path is not None and not locate(path).exists():
-            raise options.error(("path", key), missing_file_message(locate(path), chosen))
+            missing.append(str(options.error(("path", key), missing_file_message(locate(path), chosen))))
+        elif path is not None and not (locate(path).is_file() or locate(path).is_dir()):
+            missing.append(str(options.error(("path", key), f"{path}: neither a file nor a folder")))
+    if missing:
+        raise OptionsError("\n".join(missing))
 
 
 def described(metadata: Metadata) -> dict[str, Any]:

@@ -8,14 +8,16 @@ results made with other settings are not reused, and files not written by restor
 import glob
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ..config import difference
-from ..data.images import SUFFIXES
-from ..runtime.files import JsonLines, digest, read_json_lines, write_atomically
+from ..data.images import LOOK_LIKE_IMAGES, SUFFIXES
+from ..runtime.files import JsonLines, digest, read_lines, remove_leftovers, write_atomically
+from ..runtime.locks import claim
+from ..runtime.problems import FileError, check_regular, explain
 
 RECORDS = "restored.jsonl"
 
@@ -45,8 +47,10 @@ def find_photos(
     problems: list[str] = []
     taken: dict[str, Path] = {}
     for given in inputs:
-        found = [(path, name) for path, name in _matches(given) if path == Path(given) or path.absolute() not in made]
-        if not found:
+        matches, wrong = _matches(given)
+        problems += wrong
+        found = [(path, name) for path, name in matches if path == Path(given) or path.absolute() not in made]
+        if not found and not wrong:
             problems.append(_nothing_found(given))
         for path, name in found:
             if path.absolute() in photos:
@@ -64,20 +68,63 @@ def find_photos(
     return list(photos.values()), problems
 
 
-def _matches(given: str) -> Iterator[tuple[Path, str]]:
-    path = Path(given).expanduser()
-    if path.is_dir():
-        for file in sorted(path.rglob("*")):
-            within = file.relative_to(path)
-            if _is_photo(file) and not any(part.startswith(".") for part in within.parts):
-                yield file, within.as_posix()
-    elif path.exists():
-        yield path, path.name
-    elif glob.has_magic(given):
-        fixed = Path(*_without_magic(path.parts))
-        for match in sorted(glob.glob(str(path), recursive=True)):  # noqa: PTH207  (Path.glob rejects absolute patterns)
-            if _is_photo(Path(match)):
-                yield Path(match), os.path.relpath(match, fixed)
+Matches = tuple[list[tuple[Path, str]], list[str]]
+
+
+def _matches(given: str) -> Matches:
+    """The photos that an argument stands for, with the names of their results, and what is wrong with others."""
+    path = _expanded(given)
+    try:
+        if path.is_dir():
+            return _sorted_out(*_below(path), path)
+        if path.exists():
+            return [(path, path.name)], []
+    except OSError as error:  # a folder on the way that may not be entered, or a name that is too long
+        return [], [f"left out: {explain(error, path, 'cannot be read')}"]
+    if not glob.has_magic(given):
+        return [], []
+    found = glob.glob(str(path), recursive=True)  # noqa: PTH207  (Path.glob rejects absolute patterns)
+    return _sorted_out([Path(match) for match in found], [], Path(*_without_magic(path.parts)))
+
+
+def _expanded(given: str) -> Path:
+    """The path with ~ replaced, unless that names nobody."""
+    try:
+        return Path(given).expanduser()
+    except RuntimeError:
+        return Path(given)
+
+
+def _below(folder: Path) -> tuple[list[Path], list[str]]:
+    """All files below a folder except hidden ones, and a message for each folder that cannot be read."""
+    files: list[Path] = []
+    problems: list[str] = []
+
+    def unreadable(error: OSError) -> None:
+        problems.append(f"left out: {explain(error, harm='cannot be read')}")
+
+    for place, folders, names in os.walk(folder, onerror=unreadable):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        files += [Path(place, name) for name in names if not name.startswith(".")]
+    return files, problems
+
+
+def _sorted_out(files: list[Path], problems: list[str], base: Path) -> Matches:
+    """The photos among some files, named relative to `base`; what looks like one and is none gets a message."""
+    photos = []
+    for path in sorted(files):
+        suffix = path.suffix.lower()
+        if suffix in LOOK_LIKE_IMAGES and path.is_file():
+            problems.append(f"left out: {path}: {suffix} files are not supported; save it as PNG")
+        elif suffix in SUFFIXES and not path.is_dir():
+            try:
+                check_regular(path)
+                photos.append((path, os.path.relpath(path, base)))
+            except FileNotFoundError:
+                problems.append(f"left out: {path}: a link to a file that does not exist")
+            except FileError as error:
+                problems.append(f"left out: {error}")
+    return photos, problems
 
 
 def _without_magic(parts: Iterable[str]) -> list[str]:
@@ -89,12 +136,8 @@ def _without_magic(parts: Iterable[str]) -> list[str]:
     return fixed
 
 
-def _is_photo(path: Path) -> bool:
-    return path.suffix.lower() in SUFFIXES and path.is_file()
-
-
 def _nothing_found(given: str) -> str:
-    if Path(given).expanduser().is_dir():
+    if _expanded(given).is_dir():
         return f"{given}: no images in this folder ({', '.join(SUFFIXES)})"
     return f"{given}: no image matches this pattern" if glob.has_magic(given) else f"{given}: no such file or folder"
 
@@ -103,20 +146,48 @@ def _nothing_found(given: str) -> str:
 
 
 class Results:
-    """The results folder and its records: which results exist, and with which settings they were made."""
+    """The results folder and its records: which results exist, and with which settings they were made.
+
+    Several processes may work in one folder. Each photo is claimed before its state is asked for, and until its
+    results are written; so one of them restores it, and the others find it done.
+    """
 
     def __init__(self, folder: Path, settings: dict[str, Any]) -> None:
         self.folder, self.settings = folder, settings
         self._records: dict[str, dict[str, Any]] = {}  # the latest one of each photo
+        self._seen: tuple[int, int] | None = None
+        self.damaged: list[int] = []
+        self.made: frozenset[Path] = frozenset()
+        self._refresh()
+
+    def _refresh(self) -> None:
+        """Read the records again if they have changed."""
+        path = self.folder / RECORDS
+        seen = _version(path)
+        if seen == self._seen:
+            return
+        lines = read_lines(path)
+        self._seen = seen
+        self.damaged = lines.damaged if lines else []
         made = set()
-        path = folder / RECORDS
-        for record in read_json_lines(path):
-            try:
-                made |= {folder.absolute() / file for file in record["files"]}
+        for record in lines.values if lines else []:
+            if _is_record(record):
+                record["settings"] = {"strength": 1.0, **record["settings"]}  # earlier versions knew no other
+                made |= {self.folder.absolute() / file for file in record["files"]}
                 self._records[record["name"]] = record
-            except (KeyError, TypeError):
-                continue
         self.made = frozenset(made)
+
+    @contextmanager
+    def claimed(self, name: str, wait: float) -> Iterator[None]:
+        """Hold a photo's results, with the newest records; raises Busy if another process has them for too long."""
+        with claim(self.folder / name, wait=wait, say=lambda text: None):
+            self._refresh()
+            yield
+
+    def tidy(self, names: Iterable[str]) -> None:
+        """Remove what killed processes left behind in the folders of some results."""
+        for folder in {(self.folder / name).parent for name in names}:
+            remove_leftovers(folder, deep=False)
 
     def state(self, name: str, source: str, wanted: Iterable[str]) -> tuple[bool, str]:
         """Whether a photo is done; if not, why its results may not be written, empty if they may.
@@ -149,12 +220,36 @@ class Results:
             return "was made from another photo with the same name"
         return "was made with other settings (" + ", ".join(difference(record["settings"], self.settings)) + ")"
 
-    def write(self, name: str, source: str, files: dict[str, bytes]) -> None:
+    def write(self, name: str, source: str, files: dict[str, bytes], facts: dict[str, Any]) -> None:
         """Record and write the results of a photo. The record comes first, so that every result is known to be ours."""
         digests = {file: digest(content) for file, content in files.items()}
-        record = {"name": name, "source": source, "settings": self.settings, "files": digests}
-        with closing(JsonLines(self.folder / RECORDS)) as lines:
+        record = {"name": name, "source": source, "settings": self.settings, **facts, "files": digests}
+        path = self.folder / RECORDS
+        alone = _version(path) == self._seen
+        with closing(JsonLines(path)) as lines:
             lines.append(record)
         self._records[name] = record
+        if alone:
+            self._seen = _version(path)
         for file, content in files.items():
             write_atomically(self.folder / file, content)
+
+
+def _version(path: Path) -> tuple[int, int] | None:
+    """Size and time of a file, which tell whether it was changed; None if there is none."""
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return None
+    return found.st_size, found.st_mtime_ns
+
+
+def _is_record(value: dict[str, Any]) -> bool:
+    """Whether a line has what a record has: others may have been written by hand."""
+    files = value.get("files")
+    return (
+        all(isinstance(value.get(key), str) for key in ("name", "source"))
+        and isinstance(value.get("settings"), dict)
+        and isinstance(files, dict)
+        and all(isinstance(item, str) for item in files.values())
+    )

@@ -3,30 +3,38 @@
 from __future__ import annotations  # `help` shows the short names of types
 
 import logging
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .. import defaults
 from ..data.images import Image, as_image
+from ..data.varied import KINDS
 from ..networks.memory import bytes_per_pixel
 from ..networks.predictor import predictor
+from ..networks.protocols import Recognises
+from ..networks.recommended import NONE, CarefulRule
 from ..runtime.device import memory_budget
 from ..sde import MeanRevertingSDE
-from ..solvers import Plan, PlannedSolver, Solver, StepInfo, make_plan, sample
+from ..solvers import Plan, PlannedSolver, Solver, make_plan, sample
 from ..solvers.sampling import Network
-from .tiling import SMALLEST_TILE, tile_within, tiled
+from .bounds import LARGEST_SEED, MOST_SAMPLES, check_strength, check_tile, check_whole
+from .hub import OnTheHub
+from .progress import Callback, Progress, counted, reporting, within
+from .tiling import SMALLEST_TILE, tile_count, tile_within, tiled
 
 if TYPE_CHECKING:
+    from ..networks.checkpoints import Metadata
     from ..networks.daclip import DaCLIP
     from ..networks.latent import LatentUNet
 
 log = logging.getLogger(__name__)
 
-Callback = Callable[[StepInfo], None]
 Tile = int | Literal["auto", "off"]
 
 
@@ -40,6 +48,8 @@ class Restoration:
     tile         side of the tiles that the image was cut into, None if it was taken whole
     trajectory   on request: the states of the sampler, (K, 3, H, W) each and not clipped to [0, 1]; first the noisy
                  start, then one after each evaluation
+    strength     share of the restoration that was applied: 0 is the image as it was given, 1 the whole restoration
+    recognised   probabilities of the degradations, as from `Restorer.recognise`; None where nothing recognises them
     """
 
     samples: Tensor
@@ -47,6 +57,8 @@ class Restoration:
     nfe: int
     tile: int | None = None
     trajectory: tuple[Tensor, ...] = ()
+    strength: float = 1.0
+    recognised: dict[str, float] | None = None
 
     @property
     def sample(self) -> Tensor:
@@ -65,13 +77,15 @@ class Restoration:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Restorer:
+class Restorer(OnTheHub):
     """Restores images; `load_restorer` makes one from an option file or a checkpoint.
 
     network, sde, fit_target   the network, the schedule it was trained with, and what it predicts
     solvers                    those of the option file, with labels and plans; the default solver where there are none
     daclip, latent             DA-CLIP's encoder, the network between images and latents, where the network needs them
     tile                       side of overlapping tiles in pixels, 'off' or 'auto' (tiles where memory demands them)
+    recommended, careful       what the checkpoint recommends: a solver, and when to leave an image as it is
+    metadata                   what the checkpoint records; `save_pretrained` needs it
 
     A network that has learned nothing serves as an example:
 
@@ -100,6 +114,9 @@ class Restorer:
     precision: str = "auto"
     compile: bool = False
     tile: Tile = "auto"
+    recommended: Solver | None = None
+    careful: CarefulRule | None = None
+    metadata: Metadata | None = field(default=None, repr=False)
 
     def __call__(
         self,
@@ -109,6 +126,7 @@ class Restorer:
         seed: int = 0,
         algorithm: str | Solver | None = None,
         tile: Tile | None = None,
+        strength: float | None = None,
         callback: Callback | None = None,
     ) -> Tensor:
         """Restore an image; the result is an image of the same size, on the CPU, in [0, 1].
@@ -117,12 +135,18 @@ class Restorer:
         nfe          number of network evaluations: time against quality
         seed         seed of the sampler's noise; the same seed gives the same image. `test.py` records the seed of
                      each of its images: passed here, it gives that image
-        algorithm    the name of a solver, or a `Solver` with all its options. By default the option file's; where that
-                     lists several, the project's default if it is among them, else the first
+        algorithm    the name of a solver, or a `Solver` with all its options. A name stands for the option file's
+                     settings of it, but never for the published version (`compat: official`), which a `Solver` asks
+                     for. By default the option file's, else the checkpoint's; where a file lists several, the
+                     recommended one if it is among them, else the first
         tile         side of overlapping tiles in pixels, 'off' or 'auto'; by default the restorer's own
+        strength     from 0, the image as it is, to 1, the whole restoration. By default the checkpoint's rule decides:
+                     1 for what is clearly degraded, 0 for what looks clean; 1 where a checkpoint has no rule
         callback     called after each evaluation with a `StepInfo`; an exception it raises stops the restoration
         """
-        return self.sample(image, n=1, nfe=nfe, seed=seed, algorithm=algorithm, tile=tile, callback=callback).sample
+        return self.sample(
+            image, n=1, nfe=nfe, seed=seed, algorithm=algorithm, tile=tile, strength=strength, callback=callback
+        ).sample
 
     def sample(
         self,
@@ -133,42 +157,73 @@ class Restorer:
         seed: int = 0,
         algorithm: str | Solver | None = None,
         tile: Tile | None = None,
+        strength: float | None = None,
         callback: Callback | None = None,
+        progress: Progress | None = None,
         return_trajectory: bool = False,
     ) -> Restoration:
         """Draw n restorations of an image, with the seeds seed, seed + 1, ...; arguments as in a call.
 
         callback            called after each evaluation; its `step` of `steps` counts through all samples
+        progress            called after each evaluation of a tile with the share of the work that is done, from 0 to 1;
+                            an exception it raises stops the restoration
         return_trajectory   keep the states between the evaluations
         """
-        if n < 1:
-            raise ValueError(f"n must be at least 1, got {n}")
+        check_whole("n", n, 1, MOST_SAMPLES)
+        check_whole("seed", seed, 0, LARGEST_SEED - n)
+        check_strength(strength)
+        if tile is not None:
+            check_tile(tile)
         restorer = self if tile is None else replace(self, tile=tile)
-        lq = as_image(image).to(self.device)
+        lq = as_image(image)
         plan = self.plan(algorithm, nfe)
         seeds = tuple(range(seed, seed + n))
-        size = restorer.samples_at_once(lq, n)
-        parts: list[Restoration] = []
-        for done in range(0, n, size):
-            chosen = seeds[done : done + size]
-            parts.append(
-                restorer.batch(
-                    lq.expand(len(chosen), -1, -1, -1),
-                    plan,
-                    [torch.Generator().manual_seed(s) for s in chosen],
-                    callback=_counted(callback, done // size * plan.nfe, -(-n // size) * plan.nfe),
-                    return_trajectory=return_trajectory,
-                )
-            )
+        recognised = self.recognise(lq)
+        if self.left_alone(strength, recognised):
+            unchanged = lq.clamp(0, 1).expand(n, -1, -1, -1).clone()
+            return Restoration(samples=unchanged, seeds=seeds, nfe=0, strength=0.0, recognised=recognised)
+        parts = restorer._samples(lq.to(self.device), plan, seeds, callback, progress, return_trajectory)
+        samples = _joined([part.samples for part in parts])
+        if strength is None:
+            strength = self.careful_strength(recognised, lq, samples[0])
         return Restoration(
-            samples=_joined([part.samples for part in parts]),
+            samples=blended(lq, samples, strength),
             seeds=seeds,
             nfe=parts[0].nfe,
             tile=parts[0].tile,
             trajectory=tuple(
                 _joined(list(states)) for states in zip(*(part.trajectory for part in parts), strict=True)
             ),
+            strength=strength,
+            recognised=recognised,
         )
+
+    def _samples(
+        self,
+        lq: Tensor,
+        plan: Plan,
+        seeds: Sequence[int],
+        callback: Callback | None,
+        progress: Progress | None,
+        return_trajectory: bool,
+    ) -> list[Restoration]:
+        """Restorations of one image at full strength, as many at once as fit."""
+        n = len(seeds)
+        size = self.samples_at_once(lq, n)
+        parts: list[Restoration] = []
+        for done in range(0, n, size):
+            chosen = seeds[done : done + size]
+            parts.append(
+                self.batch(
+                    lq.expand(len(chosen), -1, -1, -1),
+                    plan,
+                    [torch.Generator().manual_seed(s) for s in chosen],
+                    callback=counted(callback, done // size * plan.nfe, -(-n // size) * plan.nfe),
+                    progress=within(progress, done / n, len(chosen) / n),
+                    return_trajectory=return_trajectory,
+                )
+            )
+        return parts
 
     @torch.inference_mode()
     def batch(
@@ -178,6 +233,7 @@ class Restorer:
         generators: Sequence[torch.Generator],
         *,
         callback: Callback | None = None,
+        progress: Progress | None = None,
         return_trajectory: bool = False,
     ) -> Restoration:
         """Restore equally large images (B, 3, H, W) in [0, 1] with a plan; image i draws its noise from generators[i].
@@ -186,8 +242,16 @@ class Restorer:
         last bits of the result.
         """
         if self.device.type == "cpu" and len(lq) > 1:
+            share = 1 / len(lq)
             parts = [
-                self.batch(lq[i : i + 1], plan, [generator], callback=callback, return_trajectory=return_trajectory)
+                self.batch(
+                    lq[i : i + 1],
+                    plan,
+                    [generator],
+                    callback=callback,
+                    progress=within(progress, i * share, share),
+                    return_trajectory=return_trajectory,
+                )
                 for i, generator in enumerate(generators)
             ]
             states = tuple(torch.cat(step) for step in zip(*(part.trajectory for part in parts), strict=True))
@@ -198,7 +262,7 @@ class Restorer:
             # A second attempt after an out-of-memory error must draw the same noise again.
             before = [generator.get_state() for generator in generators]
             try:
-                return self._restore(lq, plan, generators, tile, callback, return_trajectory)
+                return self._restore(lq, plan, generators, tile, callback, progress, return_trajectory)
             except torch.OutOfMemoryError:
                 for generator, state in zip(generators, before, strict=True):
                     generator.set_state(state)
@@ -216,9 +280,13 @@ class Restorer:
         generators: Sequence[torch.Generator],
         tile: int | None,
         callback: Callback | None,
+        progress: Progress | None,
         return_trajectory: bool,
     ) -> Restoration:
         network, mu = self.predictor(lq), lq
+        if progress is not None:
+            height, width = lq.shape[-2:]
+            network = reporting(network, progress, plan.nfe * tile_count(height, width, tile))
         if self.latent is not None:
             mu, skips = self.latent.encode(lq)
             plan = replace(plan, clamp=None, threshold=None)  # latents have no image range
@@ -244,8 +312,11 @@ class Restorer:
         text_context = image_context = None
         if self.daclip is not None:
             features = self.daclip.controlled(self.daclip.preprocess(lq))
-            # The published names: the degradation's features go in as text context.
-            image_context, text_context = features.image.float(), features.degradation.float()
+            # The published names: the degradation's features go in as text context. Some networks take one of the two.
+            if getattr(self.network, "takes_image_context", True):
+                image_context = features.image.float()
+            if getattr(self.network, "takes_text_context", True):
+                text_context = features.degradation.float()
         return predictor(
             self.network,
             degraded=lq,
@@ -261,10 +332,18 @@ class Restorer:
             chosen = algorithm
         else:
             fitting = [solver for _, solver, _ in self.solvers if algorithm in (None, solver.algorithm)]
-            plain = Solver(algorithm) if algorithm else Solver(**defaults.SOLVER)
-            usual = defaults.SOLVER["algorithm"]
-            chosen = min(fitting or [plain], key=lambda solver: (solver.algorithm != usual, solver.nfe != defaults.NFE))
-        return chosen if nfe is None else replace(chosen, num_sample_steps=nfe)
+            if algorithm is not None:  # a name means our solver, also where a file has the published version of it
+                fitting = [solver for solver in fitting if solver.compat is None]
+            usual = self.recommended or Solver(**defaults.SOLVER)
+            plain = usual if algorithm in (None, usual.algorithm) and self.recommended else None
+            plain = plain or (Solver(algorithm) if algorithm else usual)
+            chosen = min(
+                fitting or [plain], key=lambda each: (each.algorithm != usual.algorithm, each.nfe != usual.nfe)
+            )
+        if nfe is None:
+            return chosen
+        # The published denoising has one number of evaluations.
+        return replace(chosen, num_sample_steps=nfe, compat=chosen.compat if self.sde.reverts else None)
 
     def plan(self, algorithm: str | Solver | None = None, nfe: int | None = None) -> Plan:
         """The steps of that solver."""
@@ -272,12 +351,39 @@ class Restorer:
         made = (plan for _, solver, plan in self.solvers if solver == chosen)
         return next(made, None) or make_plan(self.sde, chosen)
 
-    def describe(self, image: Image) -> dict[str, float]:
-        """The degradations that DA-CLIP recognises, with their probabilities, most likely first."""
-        if self.daclip is None:
-            raise ValueError("no DA-CLIP encoder is loaded: name one as path.daclip in the option file")
-        (found,) = self.daclip.describe(as_image(image))
+    @property
+    def recognises(self) -> bool:
+        """Whether `recognise` has an answer."""
+        return self.daclip is not None or isinstance(self.network, Recognises)
+
+    def recognise(self, image: Image) -> dict[str, float] | None:
+        """The degradations of an image with their probabilities, most likely first; None if nothing recognises them.
+
+        By DA-CLIP where it is loaded: the ten degradations, since it has never seen a clean image. Otherwise by the
+        network itself, where it has learned to: the ten degradations, and 'none'.
+        """
+        rgb = as_image(image)
+        if self.daclip is not None:
+            (found,) = self.daclip.describe(rgb.to(self.device))
+        elif isinstance(self.network, Recognises):
+            with torch.inference_mode():
+                logits = self.network.recognise(rgb[None].to(self.device))[1]
+            found = dict(zip(KINDS, logits[0].double().softmax(0).tolist(), strict=True))
+        else:
+            return None
         return dict(sorted(found.items(), key=lambda item: -item[1]))
+
+    def left_alone(self, strength: float | None, recognised: dict[str, float] | None) -> bool:
+        """Whether the strength is 0 whatever the restoration would be, so that none is computed."""
+        if strength is not None or self.careful is None:
+            return strength == 0
+        return self.careful.bounds(_none(recognised))[1] == 0
+
+    def careful_strength(self, recognised: dict[str, float] | None, lq: Tensor, restored: Tensor) -> float:
+        """The strength by the checkpoint's rule, from what was recognised and the change that was made."""
+        if self.careful is None:
+            return 1.0
+        return self.careful.strength(_none(recognised), decibels(float(F.mse_loss(restored, lq))))
 
     def tile_for(self, lq: Tensor) -> int | None:
         """The side of the tiles that a batch is cut into, None if it is taken whole."""
@@ -297,11 +403,21 @@ class Restorer:
         return size
 
 
-def _counted(callback: Callback | None, before: int, total: int) -> Callback | None:
-    """The callback with steps counted through all samples."""
-    if callback is None:
-        return None
-    return lambda info: callback(replace(info, step=before + info.step, steps=total))
+def decibels(error: float) -> float:
+    """A mean squared error as PSNR, at most 120 dB."""
+    return -10 * math.log10(max(error, 1e-12))
+
+
+def blended(lq: Tensor, samples: Tensor, strength: float) -> Tensor:
+    """From the image as it is (0) to its restorations (1); the ends are exact."""
+    if strength == 1:
+        return samples
+    return torch.lerp(lq.clamp(0, 1).expand_as(samples), samples, strength)
+
+
+def _none(recognised: dict[str, float] | None) -> float:
+    """The probability of no degradation, even odds where nothing is known."""
+    return 0.5 if recognised is None else recognised.get(NONE, 0.5)
 
 
 def _joined(parts: list[Tensor]) -> Tensor:

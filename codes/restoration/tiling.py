@@ -11,10 +11,12 @@ from torch import Tensor
 from ..names import scalar_time
 from ..solvers.sampling import Network
 
-SMALLEST_TILE = 128
-LARGEST_TILE = 1024
+LEAST_TILE = 64  # that can be asked for
+SMALLEST_TILE = 128  # that is chosen
+LARGEST_TILE = 512
 # State, mu, noise, predictions and the sums of tiles: copies of the image that a run holds.
 _COPIES = 12
+BYTES_PER_PIXEL = _COPIES * 3 * 4
 
 
 def tile_within(budget: float, per_pixel: float, height: int, width: int, batch: int) -> int | None:
@@ -23,7 +25,7 @@ def tile_within(budget: float, per_pixel: float, height: int, width: int, batch:
     At most LARGEST_TILE: larger tiles give no better result than these, and are slower on a CPU.
     """
     pixels = batch * height * width
-    left = budget - _COPIES * 3 * 4 * pixels
+    left = budget - BYTES_PER_PIXEL * pixels
     if per_pixel * pixels <= left:
         return None
     side = int((max(left, 0.0) / (per_pixel * batch)) ** 0.5) // 64 * 64
@@ -36,6 +38,13 @@ def tile_starts(length: int, tile: int, overlap: int) -> list[int]:
         return [0]
     count = -(-(length - overlap) // (tile - overlap))
     return [round(i * (length - tile) / (count - 1)) for i in range(count)]
+
+
+def tile_count(height: int, width: int, tile: int | None) -> int:
+    """Network calls of one evaluation, with the overlap that `tiled` chooses."""
+    if tile is None:
+        return 1
+    return len(tile_starts(height, tile, tile // 8)) * len(tile_starts(width, tile, tile // 8))
 
 
 def window(length: int, overlap: int, like: Tensor) -> Tensor:

@@ -4,7 +4,6 @@ Measuring goes through the evaluation's own loop, so that results are kept and s
 """
 
 import json
-import statistics
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -14,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 from tqdm import tqdm
 
@@ -22,6 +20,7 @@ from .. import metrics as m
 from ..config import Options, OptionsError, difference, resolved
 from ..data.images import read_image, save_image, to_uint8
 from ..data.pairs import Item, image_seed
+from ..data.resizing import middle
 from ..data.sets import Task, find_data, load_item
 from ..evaluation.job import Job, together
 from ..evaluation.records import read_records
@@ -97,12 +96,13 @@ class Bench:
         item = self.tasks[0].items[0]
         assert item.lq is not None
         lq = read_image(item.lq)[None].to(self.restorer.device)
-        speed = measure_speed(self.restorer, lq, lambda pixels: self.score(pixels, 255 - pixels))
+        pixels = to_uint8(lq[0].cpu())
         restorations = self.images * len(candidates)
         evaluations = self.images * sum(candidate.nfe for candidate in candidates)
-        minutes = speed.seconds(evaluations, restorations) / 60
+        seconds = evaluations * evaluation_seconds(self.restorer, lq)
+        seconds += restorations * mean_seconds(lambda: self.score(pixels, 255 - pixels))
         return (
-            f"{restorations} restorations, {evaluations} evaluations: about {minutes:.0f} minutes in all with one "
+            f"{restorations} restorations, {evaluations} evaluations: about {seconds / 60:.0f} minutes in all with one "
             "process"
         )
 
@@ -158,12 +158,9 @@ def crops(tasks: Sequence[Task], folder: Path, images: int, size: int, seed: int
                 loaded = load_item(task, item, image_seed(seed, task.name, item.name))
                 if loaded.lq is None:
                     raise Stopped(loaded.problem, 2)
-                pixels = to_uint8(loaded.lq.rgb)
-                rows, columns = (slice((side - size) // 2, (side + size) // 2) if side > size else slice(None)
-                                 for side in pixels.shape[:2])  # fmt: skip
                 if loaded.gt is not None and gt is not None:
-                    save_image(loaded.gt[rows, columns], gt)
-                save_image(pixels[rows, columns], lq)  # last: an LQ image marks a complete pair
+                    save_image(middle(loaded.gt, size), gt)
+                save_image(middle(to_uint8(loaded.lq.rgb), size), lq)  # last: an LQ image marks a complete pair
             items.append(Item(item.name, lq, gt))
         cut.append(Task(name=task.name, items=tuple(items)))
     process.barrier()
@@ -245,38 +242,24 @@ def fingerprint(options: Options, images: int, size: int) -> dict[str, Any]:
 # ---- speed
 
 
-@dataclass(frozen=True)
-class Speed:
-    """Measured seconds: of one network evaluation of an image, and of the scores or features of a restored one."""
-
-    evaluation: float
-    scoring: float = 0.0
-
-    def seconds(self, evaluations: int, images: int) -> float:
-        """The time of some evaluations and of scoring some images."""
-        return evaluations * self.evaluation + images * self.scoring
-
-
-def measure_speed(
-    restorer: Restorer, image: Tensor, score: Callable[[NDArray[np.uint8]], object] | None = None
-) -> Speed:
-    """Time a restoration of an image (1, 3, H, W), and what is done with its pixels afterwards."""
+def evaluation_seconds(restorer: Restorer, images: Tensor) -> float:
+    """Measured seconds of one network evaluation of one image, in a batch (N, 3, H, W)."""
     plan = make_plan(restorer.sde, Solver("mrsampler-pc", 2))
 
     def restore() -> None:
-        restorer.batch(image, plan, [torch.Generator().manual_seed(0)]).samples.cpu()
+        restorer.batch(images, plan, [torch.Generator().manual_seed(0) for _ in images]).samples.cpu()
 
-    evaluation = _median_seconds(restore, 3) / plan.nfe
-    if score is None:
-        return Speed(evaluation)
-    pixels = to_uint8(image[0].cpu())
-    return Speed(evaluation, _median_seconds(lambda: score(pixels), 1))
+    return mean_seconds(restore) / plan.nfe / len(images)
 
 
-def _median_seconds(function: Callable[[], object], repeats: int) -> float:
-    times = []
-    for _ in range(repeats + 1):  # the first call warms up
-        start = time.perf_counter()
+def mean_seconds(function: Callable[[], object], enough: float = 1.0) -> float:
+    """The mean time of a call: of as many calls as fit into `enough` seconds, after one that warms up.
+
+    The mean and not the best: what else the machine does will slow down the real work as well.
+    """
+    function()
+    calls, start = 0, time.perf_counter()
+    while not calls or time.perf_counter() < start + enough:
         function()
-        times.append(time.perf_counter() - start)
-    return statistics.median(times[1:])
+        calls += 1
+    return (time.perf_counter() - start) / calls

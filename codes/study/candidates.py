@@ -80,11 +80,11 @@ def parse(label: str) -> Candidate | None:
 PAPER = Candidate(10, "order2", 1.0)  # the paper's setting, which it recommends for any number of evaluations
 
 
-def budgeted(budget: int, nfes: Sequence[int] = NFES) -> list[int]:
+def budgeted(budget: int) -> list[int]:
     """The numbers of evaluations to try: at most `budget`, which is one of them."""
     if budget < 2:
         raise ValueError(f"the budget must be at least 2 evaluations, got {budget}")
-    return sorted({nfe for nfe in nfes if nfe < budget} | {budget})
+    return sorted({nfe for nfe in NFES if nfe < budget} | {budget})
 
 
 def combinations(

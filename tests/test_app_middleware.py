@@ -63,3 +63,19 @@ def test_requests_to_other_host_names_are_refused():
     for host in ("evil.example:7860", "", "127.0.0.1.evil.example"):
         with pytest.raises(middleware.Refused):
             middleware.check_host(host, ("127.0.0.1", "localhost", "::1"))
+
+
+def test_uploads_are_limited_in_rate_and_in_sum():
+    quota = middleware.Quota(minute=10, hour=25)
+    quota.take(10, now=0)
+    with pytest.raises(middleware.Refused, match="try again in a minute"):
+        quota.take(1, now=30)
+    quota.take(9, now=70)
+    with pytest.raises(middleware.Refused, match="try again in an hour"):
+        quota.take(6, now=140)
+    with pytest.raises(middleware.Refused, match="in an hour"):
+        quota.take(0, now=2000)  # refused before a byte is sent
+    quota.take(4, now=3700)
+    for now in (3700.1, 3700.2, 3700.3):
+        quota.take(1, now=now)
+    assert len(quota.taken) == 3  # those of one second together, and none that is over an hour old

@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 
 from codes.app import service
-from codes.data.images import decode_picture, to_uint8
+from codes.data.images import decode_picture, encode_image, read_image, to_uint8
 from codes.restoration.loading import load_restorer
 
-from .app_server import Client, photo, png, running
+from .app_server import ROOT, Client, in_gallery, photo, png, running
+from .documents import blocks
 from .hostile_uploads import HOSTILE
 
 pytest.importorskip("gradio", reason="the web page needs the `app` extra")
@@ -43,13 +44,13 @@ def test_hostile_uploads_get_a_message_and_the_server_survives(server, client, t
         folder = Path(path).parent
         assert folder.parent.name.startswith("mr-sampler-"), name  # in the page's own folder, whatever the file's name
         image, problem = client.check({"path": path, "meta": {"_type": "gradio.FileData"}})
-        assert image is None and re.search(expected, problem) and 'class="note error"' in problem, (name, problem)
+        assert image == [] and re.search(expected, problem) and 'class="note error"' in problem, (name, problem)
         assert "<img" not in problem and "/tmp" not in problem
         names.append(name)
     assert len(names) >= 25
     refused = client.upload("large.png", bytes(1_000_001))
     assert refused.status_code == 413 and "maximum allowed size" in refused.text
-    assert client.upload("huge.png", bytes(9_000_000)).status_code == 413
+    assert client.upload("huge.png", bytes(21_000_000)).status_code == 413
     # The button checks the file again.
     shown = client.result("run", client.settings(client.chosen("bomb.png", HOSTILE["bomb.png"][0])))
     assert "144.0 megapixels" in shown["status"]
@@ -76,7 +77,6 @@ def test_no_other_file_or_url_can_be_read_through_the_server(server, client):
         "/gradio_api/custom_component/1/client/component/x.py",
         "/gradio_api/vibe-code",
         "/gradio_api/runs",
-        "/gradio_api/info",
         "/monitoring",
         "/monitoring/summary",
         "/docs",
@@ -92,15 +92,17 @@ def test_no_other_file_or_url_can_be_read_through_the_server(server, client):
         assert b"root:" not in response.content
     for path in ("/etc/passwd", str(server.weights), "http://127.0.0.1:1/x.png", "app.py"):
         value = {"path": path, "meta": {"_type": "gradio.FileData"}}
-        assert client.call("image", "upload", [value]).status_code == 400
-        joined = client.http.post("/gradio_api/queue/join", json=client.body(client.function("run", "click"), [value]))
+        assert client.call("image", "upload", [in_gallery(value)]).status_code == 400
+        joined = client.http.post(
+            "/gradio_api/queue/join", json=client.body(client.function("run", "click"), client.settings(value))
+        )
         assert joined.status_code == 400 and "not a file that was uploaded" in joined.text
     for path in ("/gradio_api/vibe-edit", "/gradio_api/component_server", "/gradio_api/call/x", "/login"):
         assert client.http.post(path, json={}).status_code == 404
     assert client.http.get("/", headers={"host": "evil.example"}).status_code == 421
     # Jobs start only through the queue.
     direct = client.http.post(
-        "/gradio_api/run/predict", json=client.body(client.function("run", "click"), client.settings(None))
+        "/gradio_api/run/predict", json=client.body(client.function("run", "click"), client.settings())
     )
     assert direct.status_code == 404
     assert server.alive
@@ -112,10 +114,10 @@ def test_the_server_survives_broken_requests(server, client):
     assert post("/gradio_api/queue/join", content=b"x" * 2_000_000).status_code == 413
     assert post("/gradio_api/upload", content=b"no form").status_code in (400, 422)
     assert post("/gradio_api/run/predict", json={"data": [], "fn_index": 10**6}).status_code >= 400
+    image = client.chosen()
     for nfe in (10**9, "8", None, [1], {"a": 1}):
-        values = client.settings(client.chosen())
-        values[3] = nfe
-        assert "evaluations (NFE)" in client.result("run", values)["status"]
+        assert "evaluations (NFE)" in client.result("run", client.settings(image, nfe=nfe))["status"]
+    assert "seed: expected from 0" in client.result("run", client.settings(image, seed=10**400))["status"]
     assert server.alive
 
 
@@ -138,7 +140,7 @@ def test_two_simultaneous_users_each_get_their_own_image(server):
         client = Client(server, f"user{seed}")
         image = client.chosen(f"user{seed}.png", png(seed=seed))
         shown = client.result("run", client.settings(image, nfe=6))
-        results[seed] = shown, client.http.get(f"/gradio_api/file={shown['slider'][1]['path']}").content
+        results[seed] = shown, client.downloads(shown["results"])
 
     threads = [threading.Thread(target=use, args=(seed,)) for seed in (1, 2)]
     for thread in threads:
@@ -147,11 +149,11 @@ def test_two_simultaneous_users_each_get_their_own_image(server):
         thread.join()
     restorer = load_restorer(server.weights, device="cpu")
     for seed in (1, 2):
-        shown, content = results[seed]
+        shown, ((name, content),) = results[seed]
         expected = restorer(photo(seed=seed), nfe=6, seed=0, algorithm="mrsampler-pc")
         assert "Done" in shown["status"]
         assert np.array_equal(to_uint8(decode_picture(content, "").rgb), to_uint8(expected))
-        assert shown["download"]["value"]["path"].endswith(f"user{seed}-restored.png")
+        assert name == f"user{seed}.png"
 
 
 def test_cancelling_a_running_job_lets_the_next_user_in(server):
@@ -184,3 +186,38 @@ def test_a_busy_port_and_missing_weights_are_reported(server, tmp_path, capsys):
     assert f"--port {port}: cannot listen there" in capsys.readouterr().err
     assert main(["--opt", str(tmp_path / "none.safetensors"), "--port", "0"]) == 2
     assert "none.safetensors" in capsys.readouterr().err
+
+
+def test_the_api_for_gradio_client_restores_a_photo_and_reports_problems(server, tmp_path):
+    from gradio_client import Client as GradioClient
+    from gradio_client import handle_file
+
+    (tmp_path / "rainy day.jpg").write_bytes(encode_image(photo(seed=4), ".jpg"))
+    (tmp_path / "text.jpg").write_bytes(b"no image")
+    client = GradioClient(server.url, download_files=tmp_path / "got", verbose=False)
+    assert list(client.view_api(return_format="dict", print_info=False)["named_endpoints"]) == ["/restore"]
+    file, report = client.predict(
+        handle_file(tmp_path / "rainy day.jpg"), nfe=3, solver="posterior", seed=7, api_name="/restore"
+    )
+    assert Path(file).name == "rainy day.jpg" and report["nfe"] == 3 and report["size"] == [64, 48]
+    restorer = load_restorer(server.weights, device="cpu")
+    restored = restorer(read_image(tmp_path / "rainy day.jpg"), nfe=3, seed=7, algorithm="posterior")
+    expected = encode_image(to_uint8(restored), ".jpg")
+    assert np.array_equal(to_uint8(read_image(file)), to_uint8(decode_picture(expected, "").rgb))
+    for name, arguments, reason in (("text.jpg", {}, "not an image"), ("rainy day.jpg", {"nfe": 0}, "from 1 to 100")):
+        with pytest.raises(Exception, match=reason):
+            client.predict(handle_file(tmp_path / name), **arguments, api_name="/restore")
+    client.close()
+    assert server.alive and "Traceback" not in "".join(server.lines)
+
+
+def test_the_example_of_the_api_runs_as_documented(server, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path))
+    (tmp_path / "rainy.jpg").write_bytes(encode_image(photo(), ".jpg"))
+    (example,) = [block.text for block in blocks(ROOT / "docs" / "app.md") if block.language == "python"]
+    names: dict = {}
+    exec(example.replace("http://127.0.0.1:7860", server.url), names)
+    names["client"].close()
+    assert Path(names["file"]).name == "rainy.jpg" and names["report"]["nfe"] == 8
+    assert capsys.readouterr().out.endswith("rainy.jpg 1.0 None\n")

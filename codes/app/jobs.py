@@ -1,7 +1,5 @@
-"""Jobs of the web page, without widgets: one restoration or a comparison, reported step by step, cancellable."""
+"""Jobs of the web page, without widgets: photos restored or solvers compared, reported step by step, cancellable."""
 
-import logging
-import math
 import queue
 import threading
 import time
@@ -14,26 +12,18 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ..data.images import Picture, to_uint8
+from ..data.images import ImageError, Picture, to_uint8
 from ..data.resizing import shrunk
 from ..metrics import Scorer
 from ..restoration.restorer import Restoration, Restorer
-from ..solvers import SOLVERS, NonFiniteError, Solver, StepInfo
-
-log = logging.getLogger(__name__)
+from ..solvers import NonFiniteError, StepInfo
+from .choice import Choice, WorkError, chosen_solver, solver_words
 
 Image = NDArray[np.uint8]
 Scores = dict[str, float | None]
 T = TypeVar("T")
 R = TypeVar("R")
 
-# Solvers on offer: those of the option files, with the loaded file's settings, and the paper's ODE family.
-ODE = "mrsampler (ODE)"
-CHOICES = (*SOLVERS, ODE)
-MAX_NFE = 100
-MAX_SAMPLES = 16
-MAX_CELLS = 24
-COMPARED_NFES = (1, 2, 4, 6, 8, 12, 16, 24, 32, 50)
 THUMBNAIL = 128
 MAX_THUMBNAILS = 12
 
@@ -42,73 +32,45 @@ class Cancelled(Exception):
     """The user cancelled the job."""
 
 
-class WorkError(Exception):
-    """The job cannot be done; the message is shown to the user."""
-
-
 @dataclass(frozen=True)
-class Choice:
-    """Solver settings chosen on the page. Values come from the browser and are validated."""
+class Photo:
+    """A photo to restore: its name, the pixels that will be computed, and how to read it (and its reference)."""
 
-    solver: str
-    nfe: int
-    seed: int = 0
-    samples: int = 1
-
-    def __post_init__(self) -> None:
-        if self.solver not in CHOICES:
-            raise WorkError(f"unknown solver {str(self.solver)[:40]!r} (choices: {', '.join(CHOICES)})")
-        for name, low, high in (
-            ("nfe", 1, MAX_NFE),
-            ("seed", 0, 2**31 - 1),
-            ("samples", 1, MAX_SAMPLES),
-        ):
-            object.__setattr__(self, name, _whole(name, getattr(self, name), low, high))
+    name: str
+    pixels: int
+    read: Callable[[], tuple[Picture, Picture | None]]
 
 
-def _whole(name: str, value: object, low: int, high: int) -> int:
-    label = {"nfe": "evaluations (NFE)"}.get(name, name)
-    number = value if isinstance(value, int | float) and not isinstance(value, bool) else math.nan
-    if math.isinf(number) or math.isnan(number) or number != int(number):
-        raise WorkError(f"{label}: expected a whole number from {low} to {high}, got {str(value)[:40]!r}")
-    if not low <= number <= high:
-        raise WorkError(f"{label}: expected from {low} to {high}, got {str(int(number))[:40]}")
-    return int(number)
-
-
-def default_choice(restorer: Restorer) -> Choice:
-    """Solver and number of evaluations that the page starts with: the option file's, or the defaults."""
-    solver = restorer.solver()
-    return Choice(solver.algorithm, min(solver.nfe, MAX_NFE))
-
-
-def chosen_solver(restorer: Restorer, choice: Choice) -> Solver:
-    """The chosen solver, with the option file's settings for it."""
-    if choice.solver == ODE:
-        plain = restorer.solver("mrsampler", choice.nfe)
-        return replace(plain, solver_type="ode", tau=None)
-    return restorer.solver(choice.solver, choice.nfe)  # Choice has validated the name
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Step:
-    """Progress of a restoration; `strip` holds the images so far, with captions."""
+    """Progress: `done` of `total` (any unit), with a text; `strip` holds the images so far, with captions."""
 
-    done: int
-    total: int
+    done: float
+    total: float
     text: str
     strip: tuple[tuple[str, Image], ...] = ()
+    photo: int = 0  # the one in work
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Finished:
     """A finished restoration. `scores`: for each image compared with the reference, its metrics."""
 
-    image: Image
+    photo: int
+    picture: Picture
     restoration: Restoration
+    solver: str  # its settings in words
     seconds: float
     scores: dict[str, Scores]
     strip: tuple[tuple[str, Image], ...]
+
+
+@dataclass(frozen=True)
+class Failed:
+    """A photo that could not be restored, and why."""
+
+    photo: int
+    reason: str
 
 
 @dataclass(frozen=True)
@@ -121,7 +83,7 @@ class Cell:
     scores: Scores
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Compared:
     """A comparison so far. `cells` by (solver, evaluations): a restoration, or why it failed."""
 
@@ -171,46 +133,80 @@ def stepwise(executor: Executor, work: Callable[[Callable[[T], None]], R], stop:
 
 
 class Jobs:
-    """Running jobs by user, so that users can stop only their own."""
+    """The latest job of each user, so that users stop only their own. Single operations on a dict need no lock."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._stops: dict[str, set[threading.Event]] = {}
-        self._stopped: set[str] = set()
+        self._stops: dict[str, threading.Event] = {}
 
     def start(self, user: str) -> threading.Event:
-        """Register a new job; returns the event that stops it."""
-        stop = threading.Event()
-        with self._lock:
-            self._stops.setdefault(user, set()).add(stop)
-        return stop
+        """A new job, which stops an earlier one of this user; returns the event that stops it."""
+        self.stop(user)
+        self._stops[user] = threading.Event()
+        return self._stops[user]
 
-    def end(self, user: str, stop: threading.Event) -> None:
-        """Unregister a job, however it ended."""
-        stop.set()
-        with self._lock:
-            self._stops.get(user, set()).discard(stop)
-            if not self._stops.get(user):
-                self._stops.pop(user, None)
+    def stop(self, user: str) -> None:
+        """Stop the job of a user, running or not yet."""
+        self._stops.setdefault(user, threading.Event()).set()
 
-    def stop(self, user: str | None = None) -> int:
-        """Stop all jobs of a user, or of everybody; returns their number."""
-        with self._lock:
-            found = [stop for name, stops in self._stops.items() if user in (None, name) for stop in stops]
-            self._stopped |= set() if user is None else {user}
-        for stop in found:
-            stop.set()
-        return len(found)
+    def stopped(self, user: str) -> bool:
+        """Whether the user's latest job was stopped, or has ended."""
+        return user in self._stops and self._stops[user].is_set()
 
-    def was_stopped(self, user: str) -> bool:
-        """Whether the user has stopped a job since the last call."""
-        with self._lock:
-            found = user in self._stopped
-            self._stopped.discard(user)
-        return found
+    def forget(self, user: str) -> None:
+        """Drop a user's job before the next one, or when the page is gone; stops it if it runs."""
+        if (found := self._stops.pop(user, None)) is not None:
+            found.set()
+
+    def stop_all(self) -> None:
+        """Stop everything."""
+        for user in list(self._stops):
+            self.stop(user)
 
 
 # ---- the jobs
+
+
+def restore_all(
+    restorer: Restorer,
+    photos: Sequence[Photo],
+    choice: Choice,
+    scorer: Scorer,
+    report: Callable[[Step | Finished | Failed], None],
+) -> None:
+    """Restore photos one after the other, reporting each step, result and failure; a failure stops no other photo."""
+    total, done, started = sum(photo.pixels for photo in photos), 0, time.perf_counter()
+    for number, photo in enumerate(photos):
+
+        def on_step(
+            share: float, text: str, strip: tuple[tuple[str, Image], ...], number: int = number, before: int = done
+        ) -> None:
+            now = before + share * photos[number].pixels
+            texts = [f"photo {number + 1} of {len(photos)}"] if len(photos) > 1 else []
+            texts += [text, time_left(time.perf_counter() - started, now, total)]
+            text = ", ".join(filter(None, texts))
+            report(Step(done=now, total=total, text=text, strip=strip, photo=number))
+
+        try:
+            on_step(0, "reading", ())
+            with readable_errors():
+                picture, reference = photo.read()
+                finished = restore(restorer, picture, reference, choice, scorer, on_step, number)
+            report(finished)
+        except (ImageError, WorkError) as error:
+            report(Failed(number, str(error)))
+        done += photo.pixels
+
+
+def time_left(elapsed: float, done: float, total: float) -> str:
+    """The time left in words, once there is something to judge by.
+
+    >>> time_left(10, 1, 4), time_left(60, 1, 5), time_left(0.1, 1, 4), time_left(10, 0, 4), time_left(9, 4, 4)
+    ('about 30 s left', 'about 4 min left', '', '', '')
+    """
+    if elapsed < 1 or not 0 < done < total:
+        return ""
+    left = elapsed / done * (total - done)
+    return f"about {left:.0f} s left" if left < 100 else f"about {left / 60:.0f} min left"
 
 
 def restore(
@@ -219,9 +215,10 @@ def restore(
     reference: Picture | None,
     choice: Choice,
     scorer: Scorer,
-    report: Callable[[Step], None],
+    report: Callable[[float, str, tuple[tuple[str, Image], ...]], None],
+    number: int = 0,
 ) -> Finished:
-    """Restore a picture; report each step, with thumbnails of the first sample."""
+    """Restore a picture; reports share, text and the thumbnails of the first sample after each step."""
     degraded = to_uint8(picture.rgb)
     strip = [("degraded", shrunk(degraded, THUMBNAIL))]
     kept = kept_steps(choice.nfe)
@@ -230,23 +227,44 @@ def restore(
         is_image = info.x.shape[1] == 3  # not a latent
         if info.step <= choice.nfe and info.step in kept and is_image:
             strip.append((f"step {info.step}", shrunk(to_uint8(info.x[0]), THUMBNAIL)))
-        report(Step(info.step, info.steps, step_text(info, choice.samples), tuple(strip)))
+        texts.append(step_text(info, choice.samples))
+        report(info.step / info.steps, texts[-1], tuple(strip))
 
-    report(Step(0, choice.nfe * choice.samples, "starting", tuple(strip)))
+    def on_progress(share: float) -> None:
+        steps = share * choice.nfe * choice.samples
+        if abs(steps - round(steps)) > 1e-6:  # within an evaluation, of a photo in tiles
+            report(share, texts[-1], tuple(strip))
+
+    texts = ["starting"]
+    report(0, texts[-1], tuple(strip))
     start = time.perf_counter()
-    with readable_errors():
-        solver = chosen_solver(restorer, choice)
-        restoration = restorer.sample(picture.rgb, choice.samples, seed=choice.seed, algorithm=solver, callback=on_step)
+    solver = chosen_solver(restorer, choice)
+    restoration = restorer.sample(
+        picture.rgb,
+        choice.samples,
+        seed=choice.seed,
+        algorithm=solver,
+        strength=choice.strength,
+        callback=on_step,
+        progress=on_progress,
+    )
     seconds = time.perf_counter() - start
-    image = to_uint8(restoration.sample)
     scores = {}
     if reference is not None:
         clean = to_uint8(reference.rgb)
-        compared = {"degraded": degraded, "restored": image}
+        compared = {"degraded": degraded, "restored": to_uint8(restoration.sample)}
         if choice.samples > 1:
             compared[f"mean of {choice.samples}"] = to_uint8(restoration.mean)
         scores = {name: scorer(value, clean) for name, value in compared.items()}
-    return Finished(image, restoration, seconds, scores, tuple(strip))
+    return Finished(
+        photo=number,
+        picture=picture,
+        restoration=restoration,
+        solver=", ".join([solver.algorithm, *solver_words(solver)]),
+        seconds=seconds,
+        scores=scores,
+        strip=tuple(strip),
+    )
 
 
 def kept_steps(nfe: int) -> set[int]:
@@ -265,24 +283,27 @@ def compare(
     restorer: Restorer,
     picture: Picture,
     reference: Picture | None,
-    solvers: Sequence[str],
-    nfes: Sequence[int],
-    seed: int,
+    choices: Sequence[Choice],
     scorer: Scorer,
     report: Callable[[Compared], None],
 ) -> Compared:
-    """Restore a picture with each solver at each number of evaluations, always from the same noise."""
-    choices = check_comparison(solvers, nfes, seed)
+    """Restore a picture with each solver at each number of evaluations, always in full strength from the same noise."""
     clean = None if reference is None else to_uint8(reference.rgb)
-    rows = tuple(dict.fromkeys(choice.solver for choice in choices))
-    columns = tuple(sorted({choice.nfe for choice in choices}))
-    state = Compared(rows, columns, to_uint8(picture.rgb), clean, total=sum(choice.nfe for choice in choices))
+    state = Compared(
+        solvers=tuple(dict.fromkeys(choice.solver for choice in choices)),
+        nfes=tuple(sorted({choice.nfe for choice in choices})),
+        degraded=to_uint8(picture.rgb),
+        reference=clean,
+        total=sum(choice.nfe for choice in choices),
+    )
     report(replace(state, text="starting"))
+    started = time.perf_counter()
     for choice in choices:
         done, label = state.done, f"{choice.solver} at {choice.nfe}"
 
         def on_step(info: StepInfo, state: Compared = state, done: int = done, label: str = label) -> None:
-            text = f"{label}: step {info.step} of {info.steps}"
+            left = time_left(time.perf_counter() - started, done + info.step, state.total)
+            text = ", ".join(filter(None, [f"{label}: step {info.step} of {info.steps}", left]))
             report(replace(state, done=done + info.step, text=text))
 
         cell: Cell | str
@@ -290,7 +311,9 @@ def compare(
         try:
             with readable_errors():
                 solver = chosen_solver(restorer, choice)
-                found = restorer.sample(picture.rgb, 1, seed=choice.seed, algorithm=solver, callback=on_step)
+                found = restorer.sample(
+                    picture.rgb, 1, seed=choice.seed, algorithm=solver, strength=1, callback=on_step
+                )
         except WorkError as error:
             cell = str(error)  # if one solver fails, the others still run
         else:
@@ -302,17 +325,6 @@ def compare(
         )
         report(state)
     return state
-
-
-def check_comparison(solvers: Sequence[str], nfes: Sequence[int], seed: int) -> list[Choice]:
-    """The restorations of a comparison, solver by solver; raises WorkError if there are none or too many."""
-    if not solvers or not nfes:
-        raise WorkError("choose at least one solver and one number of evaluations")
-    names = [name for name in CHOICES if name in solvers]
-    choices = [Choice(name, nfe, seed) for name in names or solvers for nfe in nfes]
-    if len(choices) > MAX_CELLS:
-        raise WorkError(f"{len(choices)} restorations are too many at once; choose at most {MAX_CELLS}")
-    return choices
 
 
 class readable_errors:

@@ -5,27 +5,25 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..solvers import SOLVERS
+from ..solvers import GRIDS
 from . import render
-from .jobs import CHOICES, COMPARED_NFES, MAX_NFE, MAX_SAMPLES, ODE, default_choice
-from .service import CANCELLED, ComparisonView, Service, View
+from .choice import CHOICES, COMPARED_NFES, MAX_NFE, MAX_SAMPLES, MAX_SEED, default_choice, solver_label
+from .service import CANCELLED, Service, View
 
 if TYPE_CHECKING:
     import gradio as gr
 
 STYLE = Path(__file__).parent / "page.css"
+SCRIPT = Path(__file__).parent / "page.js"
 COMPUTE: dict[str, Any] = {"concurrency_limit": 1, "concurrency_id": "compute"}  # one job at a time over all users
 # Event handlers get the browser's raw values: `service` validates them, and our own code decodes images.
 RAW: dict[str, Any] = {"preprocess": False, "api_visibility": "private", "show_progress": "hidden"}
 REFERENCE = "Clean reference"
 FULL = "The queue is full: too many restorations are waiting. Please try again later."
 QUEUED = "Waiting: another restoration is running."
-
-
-def solver_choices() -> list[tuple[str, str]]:
-    """The solvers as (label, value) for the menu."""
-    titles = {name: row.title for name, row in SOLVERS.items()} | {ODE: "the paper's, without noise"}
-    return [(f"{name}: {titles[name]}", name) for name in CHOICES]
+USUAL = "default"
+# On a phone the result is below the settings: it comes into sight when it is there.
+REVEAL = "() => { const end = document.querySelector('#outcome'); if (innerWidth < 700) end.scrollIntoView(true) }"
 
 
 def build_page(service: Service, about: str) -> "gr.Blocks":
@@ -35,40 +33,62 @@ def build_page(service: Service, about: str) -> "gr.Blocks":
     page: gr.Blocks
     with gr.Blocks(title="MR Sampler", analytics_enabled=False) as page:
         gr.HTML(
-            f"<h1>MR Sampler</h1><p>Image restoration by mean-reverting diffusion, in a few network evaluations.</p>"
+            f"<h1>MR Sampler</h1><p>Photo restoration by mean-reverting diffusion.</p>"
             f'<p class="facts">{escape(about)}</p>',
             elem_id="title",
         )
         with gr.Row(equal_height=False, elem_id="main"):
             with gr.Column(scale=4, min_width=320):
-                image, reference = _inputs(service)
-                solver, nfe, samples, seed = _settings(service)
-            with gr.Column(scale=7, min_width=320), gr.Tabs():
-                with gr.Tab("Restore", id="restore"):
-                    _restore_tab(service, [image, reference, solver, nfe, seed, samples])
-                with gr.Tab("Compare solvers", id="compare"):
-                    _compare_tab(service, [image, reference], seed)
-        gr.HTML('<p class="facts">Everything is computed on this machine; nothing is sent anywhere else.</p>')
+                images = gr.Gallery(
+                    label="Photos", elem_id="image", height=250, columns=4, object_fit="contain", type="filepath",
+                    file_types=["image"], sources=["upload", "clipboard"], buttons=[], interactive=True,
+                    allow_preview=False,
+                )  # fmt: skip
+                problem = gr.HTML(elem_id="problem")
+                gallery = _examples(service)
+                with gr.Tabs(elem_id="tabs"):
+                    with gr.Tab("Restore", id="restore") as restore_tab:
+                        run = _buttons("Restore", "run")
+                        settings = _settings(service)
+                    with gr.Tab("Compare solvers", id="compare") as compare_tab:
+                        solvers, nfes, seed = _comparison(service)
+                        compare = _buttons("Compare", "compare")
+                reference, panel = _reference()
+            with gr.Column(scale=7, min_width=320, elem_id="outcome"):
+                results = gr.HTML('<p class="facts empty">The restored photo appears here.</p>', elem_id="results")
+                grid = gr.HTML('<p class="facts empty">The comparison appears here.</p>', elem_id="grid")
+        gr.HTML(
+            '<p class="facts">Everything is computed on this machine; nothing is sent anywhere else. '
+            f"Accepted: {escape(str(service.limits))}.</p>"
+        )
+        for tab in (restore_tab, compare_tab):
+            name = "restore" if tab is restore_tab else "compare"
+            tab.select(None, None, None, js=f"() => {{ document.body.dataset.tab = '{name}' }}")
+        _wire_inputs(service, images, problem, gallery, reference, panel)
+
+        def restore(user: str, images: Any, reference: Any, *values: Any) -> Iterator[View]:
+            return service.restoring(images, reference, values, user)
+
+        def compared(user: str, images: Any, reference: Any, *values: Any) -> Iterator[View]:
+            solvers, nfes, seed = values
+            return service.comparing(images, reference, solvers, nfes, seed, user)
+
+        _wire(service, *run, results, restore, [images, reference, *settings])
+        _wire(service, *compare, grid, compared, [images, reference, solvers, nfes, seed])
+        _api(service)
 
         def leave(request: gr.Request) -> None:
-            for button in ("run", "compare"):
-                user = f"{request.session_hash}/{button}"
-                service.jobs.stop(user)
-                service.jobs.was_stopped(user)  # forget it: the page is gone
+            for name in ("run", "compare", "api"):
+                service.jobs.forget(_user(request, name))
 
         page.unload(leave)
     return page
 
 
-def _inputs(service: Service) -> tuple["gr.Image", "gr.Image"]:
-    """Image, reference and examples; uploads are checked at once."""
+def _examples(service: Service) -> "gr.Gallery":
     import gradio as gr
 
-    shared: dict[str, Any] = {"type": "filepath", "sources": ["upload", "clipboard"], "buttons": ["fullscreen"]}
-    image = gr.Image(label="Degraded image", elem_id="image", height=280, **shared)
-    problem = gr.HTML(elem_id="problem")
-    gr.HTML(f'<p class="facts">{escape(str(service.limits))}. Or try an example:</p>')
-    gallery = gr.Gallery(
+    return gr.Gallery(
         [(str(example.degraded), example.task) for example in service.examples],
         show_label=False,
         container=False,
@@ -79,108 +99,70 @@ def _inputs(service: Service) -> tuple["gr.Image", "gr.Image"]:
         interactive=False,
         elem_id="examples",
     )
+
+
+def _reference() -> tuple["gr.Image", "gr.Accordion"]:
+    import gradio as gr
+
     with gr.Accordion(f"{REFERENCE} (optional)", open=False, elem_id="reference-panel") as panel:
-        reference = gr.Image(label="Clean reference", elem_id="reference", height=220, show_label=False, **shared)
-
-    def check_image(value: Any) -> tuple[Any, ...]:
-        path, text = service.uploaded(value)
-        return _shown(path), None, text, gr.Accordion(label=f"{REFERENCE} (optional)")
-
-    def check_reference(value: Any) -> tuple[Any, ...]:
-        path, text = service.uploaded(value, "reference")
-        return _shown(path), text
-
-    def pick(chosen: gr.SelectData) -> tuple[Any, ...]:
-        if not isinstance(chosen.index, int) or not 0 <= chosen.index < len(service.examples):
-            return gr.skip(), gr.skip(), render.message("there is no such example"), gr.skip()
-        example = service.examples[chosen.index]
-        return str(example.degraded), str(example.clean), "", gr.Accordion(label=f"{REFERENCE}: the example's")
-
-    def forget() -> tuple[Any, ...]:
-        return None, "", gr.Accordion(label=f"{REFERENCE} (optional)")
-
-    image.upload(check_image, image, [image, reference, problem, panel], queue=False, **RAW)
-    image.clear(forget, None, [reference, problem, panel], queue=False, **RAW)
-    reference.upload(check_reference, reference, [reference, problem], queue=False, **RAW)
-    gallery.select(pick, None, [image, reference, problem, panel], queue=False, **RAW)
-    return image, reference
+        reference = gr.Image(
+            label=REFERENCE, elem_id="reference", height=200, show_label=False, type="filepath",
+            sources=["upload", "clipboard"], buttons=["fullscreen"],
+        )  # fmt: skip
+    return reference, panel
 
 
-def _shown(path: Path | None) -> str | None:
-    return None if path is None else str(path)
-
-
-def _settings(service: Service) -> tuple["gr.Dropdown", "gr.Slider", "gr.Slider", "gr.Number"]:
+def _settings(service: Service) -> list[Any]:
+    """The widgets of a restoration, in the order of the fields of `Choice`."""
     import gradio as gr
 
     default = default_choice(service.restorer)
     with gr.Group():
-        solver = gr.Dropdown(solver_choices(), value=default.solver, label="Solver", elem_id="solver", filterable=False)
-        nfe = gr.Slider(
-            1, MAX_NFE, default.nfe, step=1, label="Network evaluations (NFE)",
-            info="More take longer; 4 to 16 are typical", elem_id="nfe",
+        automatic = gr.Checkbox(
+            True, label="Automatic strength", info="Leaves photos alone that look clean", elem_id="automatic"
+        )
+        strength = gr.Slider(
+            0, 1, 1, step=0.05, label="Strength", info="From the photo as it is (0) to the whole restoration (1)",
+            elem_id="strength", visible=False,
         )  # fmt: skip
+        full = gr.Checkbox(
+            False, label="Full size", elem_id="full",
+            info=f"Photos of more than {service.limits.at_once / 1e6:g} megapixels are shrunk otherwise",
+        )  # fmt: skip
+        nfe = gr.Slider(
+            1, MAX_NFE, default.nfe, step=1, label="Network evaluations (NFE)", info="More take longer", elem_id="nfe"
+        )
         samples = gr.Slider(
             1, MAX_SAMPLES, 1, step=1, label="Samples",
             info="With 2 or more: their mean, and a map of where the model is unsure", elem_id="samples",
         )  # fmt: skip
-        seed = gr.Number(0, label="Seed", precision=0, minimum=0, maximum=2**31 - 1, elem_id="seed")
-    return solver, nfe, samples, seed
+    with gr.Accordion("Advanced options", open=False, elem_id="advanced"):
+        solver = gr.Dropdown(
+            [(solver_label(service.restorer, name), name) for name in CHOICES], value=default.solver, label="Solver",
+            elem_id="solver", filterable=False,
+        )  # fmt: skip
+        seed = gr.Number(0, label="Seed", precision=0, minimum=0, maximum=MAX_SEED, elem_id="seed")
+        with gr.Row():
+            order = _choices("Order", "order", [("1", 1), ("2", 2), ("3", 3)])
+            clamp = _choices("Clip (clamp)", "clamp", [("yes", "on"), ("no", "off")])
+        with gr.Row():
+            grid = _choices("Time grid", "grid-name", [(name, name) for name in GRIDS])
+            compat = _choices("Compat", "compat", [("official", "official")], "no")
+        tau = gr.Textbox(
+            "", label="Stochasticity (tau)", info=f"From 0 (ODE) to 1 (SDE); empty: {USUAL}", placeholder=USUAL,
+            max_lines=1, elem_id="tau",
+        )  # fmt: skip
+    automatic.change(lambda on: gr.Slider(visible=on is not True), automatic, strength, queue=False, **RAW)
+    return [solver, nfe, seed, samples, automatic, strength, full, order, tau, grid, clamp, compat]
 
 
-def _buttons(label: str, name: str) -> tuple["gr.Button", "gr.Button"]:
+def _choices(label: str, name: str, choices: list[tuple[str, Any]], usual: str = USUAL) -> "gr.Dropdown":
     import gradio as gr
 
-    with gr.Row():
-        run = gr.Button(label, variant="primary", elem_id=name, scale=3)
-        cancel = gr.Button("Cancel", elem_id=f"cancel-{name}", interactive=False, scale=1, min_width=90)
-    return run, cancel
+    return gr.Dropdown([(usual, ""), *choices], value="", label=label, elem_id=name, filterable=False, min_width=120)
 
 
-def _restore_tab(service: Service, inputs: list[Any]) -> None:
-    import gradio as gr
-
-    run, cancel = _buttons("Restore", "run")
-    status = gr.HTML(elem_id="status")
-    slider = gr.ImageSlider(
-        label="Before and after", elem_id="slider", type="filepath", max_height=640, interactive=False,
-        buttons=["fullscreen"],
-    )  # fmt: skip
-    download = gr.DownloadButton("Download PNG", size="md", elem_id="download", interactive=False)
-    summary = gr.HTML(elem_id="summary")
-    strip = gr.HTML(elem_id="strip")
-    with gr.Row(visible=False, elem_id="unsure") as unsure:
-        mean = gr.Image(label="Mean", interactive=False, elem_id="mean", type="filepath", buttons=["download"])
-        heat = gr.Image(label="Uncertainty", interactive=False, elem_id="heat", type="filepath", buttons=["download"])
-    outputs = [run, cancel, status, slider, download, summary, strip, unsure, mean, heat]
-
-    def shown(view: View) -> dict[Any, Any]:
-        updates: dict[Any, Any] = _running(view.running, run, cancel) | {status: view.status}
-        if view.summary is not None:
-            updates[summary] = view.summary
-        if view.strip is not None:
-            updates[strip] = view.strip
-        if view.pair is not None:
-            updates[slider] = tuple(map(str, view.pair))
-            updates[download] = gr.DownloadButton(value=str(view.pair[1]), interactive=True)
-            updates[unsure] = gr.Row(visible=view.mean is not None)
-        if view.mean is not None:
-            updates[mean] = str(view.mean)
-            label = f"Uncertainty: bright is ±{view.brightest:.0f} of 255"
-            updates[heat] = gr.Image(value=str(view.uncertainty), label=label)
-        return updates
-
-    def restore(
-        image: Any, reference: Any, solver: Any, nfe: Any, seed: Any, samples: Any, request: gr.Request
-    ) -> Iterator[dict[Any, Any]]:
-        user = _user(request, run)
-        for view in service.restoring(image, reference, solver, nfe, seed, samples, user):
-            yield shown(view)
-
-    _wire(service, run, cancel, status, restore, inputs, outputs)
-
-
-def _compare_tab(service: Service, images: list[Any], seed: "gr.Number") -> None:
+def _comparison(service: Service) -> tuple["gr.CheckboxGroup", "gr.CheckboxGroup", "gr.Number"]:
     import gradio as gr
 
     default = default_choice(service.restorer)
@@ -195,37 +177,66 @@ def _compare_tab(service: Service, images: list[Any], seed: "gr.Number") -> None
             label="Network evaluations (NFE)",
             elem_id="nfes",
         )
-    run, cancel = _buttons("Compare", "compare")
-    status = gr.HTML(elem_id="compare-status")
-    grid = gr.HTML(elem_id="grid")
-    download = gr.DownloadButton("Download as one picture", size="md", elem_id="download-sheet", interactive=False)
-
-    def shown(view: ComparisonView) -> dict[Any, Any]:
-        updates: dict[Any, Any] = _running(view.running, run, cancel) | {status: view.status}
-        if view.grid is not None:
-            updates[grid] = view.grid
-        if view.sheet is not None:
-            updates[download] = gr.DownloadButton(value=str(view.sheet), interactive=True)
-        return updates
-
-    def compare(
-        image: Any, reference: Any, solvers: Any, nfes: Any, seed: Any, request: gr.Request
-    ) -> Iterator[dict[Any, Any]]:
-        for view in service.comparing(image, reference, solvers, nfes, seed, _user(request, run)):
-            yield shown(view)
-
-    _wire(service, run, cancel, status, compare, [*images, solvers, nfes, seed], [run, cancel, status, grid, download])
+        seed = gr.Number(0, label="Seed", precision=0, minimum=0, maximum=MAX_SEED, elem_id="compare-seed")
+    return solvers, nfes, seed
 
 
-def _running(running: bool, run: "gr.Button", cancel: "gr.Button") -> dict[Any, Any]:
+def _buttons(label: str, name: str) -> tuple["gr.Button", "gr.Button", "gr.HTML"]:
+    """A button to start, one to cancel, and where the progress is shown."""
     import gradio as gr
 
-    return {run: gr.Button(interactive=not running), cancel: gr.Button(interactive=running)}
+    with gr.Row(elem_classes="buttons"):
+        run = gr.Button(label, variant="primary", elem_id=name, scale=3, min_width=120)
+        cancel = gr.Button("Cancel", elem_id=f"cancel-{name}", interactive=False, scale=1, min_width=90)
+    return run, cancel, gr.HTML(elem_id="status" if name == "run" else f"{name}-status")
 
 
-def _user(request: "gr.Request", button: "gr.Button") -> str:
+# ---- wiring
+
+
+def _wire_inputs(service: Service, images: Any, problem: Any, gallery: Any, reference: Any, panel: Any) -> None:
+    """Uploads are checked at once; an example brings its reference."""
+    import gradio as gr
+
+    def shown(path: Path | None) -> str | None:
+        return None if path is None else str(path)
+
+    def check_images(values: Any) -> tuple[Any, ...]:
+        found, problems = [], ""
+        for value in values if isinstance(values, list) else []:
+            path, name, text = service.uploaded(value.get("image", value) if isinstance(value, dict) else value)
+            problems += text
+            if path is not None:
+                found.append((str(path), name))
+        if len(found) > service.limits.max_photos:
+            problems += render.message(f"only the first {service.limits.max_photos} photos are taken at once")
+        return found[: service.limits.max_photos], None, problems, gr.Accordion(label=f"{REFERENCE} (optional)")
+
+    def check_reference(value: Any) -> tuple[Any, ...]:
+        path, _, text = service.uploaded(value, "reference")
+        return shown(path), text
+
+    def pick(chosen: gr.SelectData) -> tuple[Any, ...]:
+        if not isinstance(chosen.index, int) or not 0 <= chosen.index < len(service.examples):
+            return gr.skip(), gr.skip(), render.message("there is no such example"), gr.skip()
+        example = service.examples[chosen.index]
+        label = gr.Accordion(label=f"{REFERENCE}: the example's")
+        return [(str(example.degraded), example.task)], str(example.clean), "", label
+
+    def forget(values: Any) -> tuple[Any, ...]:
+        if values:
+            return gr.skip(), gr.skip(), gr.skip()
+        return None, "", gr.Accordion(label=f"{REFERENCE} (optional)")
+
+    images.upload(check_images, images, [images, reference, problem, panel], queue=False, **RAW)
+    images.change(forget, images, [reference, problem, panel], queue=False, **RAW)
+    reference.upload(check_reference, reference, [reference, problem], queue=False, **RAW)
+    gallery.select(pick, None, [images, reference, problem, panel], queue=False, **RAW)
+
+
+def _user(request: "gr.Request", name: str) -> str:
     """Key of a job: the browser's session and the button."""
-    return f"{request.session_hash}/{button.elem_id}"
+    return f"{request.session_hash}/{name}"
 
 
 def _wire(
@@ -233,27 +244,65 @@ def _wire(
     run: "gr.Button",
     cancel: "gr.Button",
     status: "gr.HTML",
+    results: "gr.HTML",
     work: Any,
     inputs: list[Any],
-    outputs: list[Any],
 ) -> None:
     """The run button queues the work; the cancel button stops it, running or still waiting."""
     import gradio as gr
 
+    name = str(run.elem_id)
+
+    def buttons(running: bool, text: str) -> dict[Any, Any]:
+        return {run: gr.Button(interactive=not running), cancel: gr.Button(interactive=running), status: text}
+
     def wait(request: gr.Request) -> dict[Any, Any]:
-        service.jobs.was_stopped(_user(request, run))  # forget an earlier cancellation
-        return _running(True, run, cancel) | {status: render.progress(0, 1, QUEUED)}
+        service.jobs.forget(_user(request, name))
+        return buttons(True, render.progress(0, 1, QUEUED))
+
+    def shown(request: gr.Request, *values: Any) -> Iterator[dict[Any, Any]]:
+        for view in work(_user(request, name), *values):
+            found = {} if view.results is None else {results: view.results}
+            yield buttons(view.running, view.status) | found
 
     def stop(request: gr.Request) -> dict[Any, Any]:
-        service.jobs.stop(_user(request, run))
-        return _running(False, run, cancel) | {status: render.message(CANCELLED, "info")}
+        service.jobs.stop(_user(request, name))
+        return buttons(False, render.message(CANCELLED, "info"))
 
     def fail(request: gr.Request) -> dict[Any, Any]:  # Gradio also reports a cancelled job as a failure
-        cancelled = service.jobs.was_stopped(_user(request, run))
-        text = render.message(CANCELLED, "info") if cancelled else render.message(FULL)
-        return _running(False, run, cancel) | {status: text}
+        cancelled = service.jobs.stopped(_user(request, name))
+        return buttons(False, render.message(CANCELLED, "info") if cancelled else render.message(FULL))
 
     waiting = run.click(wait, None, [run, cancel, status], queue=False, **RAW)
-    working = waiting.then(work, inputs, outputs, **RAW, **COMPUTE)
+    working = waiting.then(shown, inputs, [run, cancel, status, results], **RAW, **COMPUTE)
     working.failure(fail, None, [run, cancel, status], queue=False, **RAW)
+    working.success(None, None, None, js=REVEAL)
     cancel.click(stop, None, [run, cancel, status], cancels=[working], queue=False, **RAW)
+
+
+def _api(service: Service) -> None:
+    """The endpoint `/restore` for gradio_client: docs/app.md describes it."""
+    import gradio as gr
+    from gradio.events import api
+
+    default = default_choice(service.restorer)
+
+    def restore(
+        photo: dict[str, Any],
+        request: gr.Request,
+        nfe: int = default.nfe,
+        solver: str = default.solver,
+        seed: int = 0,
+        strength: float | None = None,
+        full: bool = False,
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Restore a photo: the restored file, and a report of what was done."""
+        values = [solver, nfe, seed, 1, False, strength, full, "", "", "", "", ""]
+        *_, last = service.restoring([photo], None, values, _user(request, "api"))
+        if not last.files:
+            raise gr.Error(last.error or CANCELLED, print_exception=False)
+        file = last.files[0]
+        data = {"path": str(file), "url": render.url(file), "orig_name": file.name}
+        return data | {"meta": {"_type": "gradio.FileData"}}, last.report or {}
+
+    api(restore, api_name="restore", **COMPUTE)

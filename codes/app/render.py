@@ -2,7 +2,10 @@
 
 import base64
 from collections.abc import Sequence
+from dataclasses import dataclass
 from html import escape
+from pathlib import Path
+from urllib.parse import quote
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +14,7 @@ from .. import metrics as m
 from ..data.contact_sheet import contact_sheet
 from ..data.images import encode_image
 from ..data.resizing import shrunk
-from .jobs import Cell, Compared, Finished, Scores, Step
+from .jobs import Cell, Compared, Finished, Scores
 
 Image = NDArray[np.uint8]
 
@@ -29,7 +32,7 @@ def message(text: str, kind: str = "error") -> str:
     return f'<div class="note {kind}" role="{role}">{escape(text)}</div>' if text else ""
 
 
-def progress(done: int, total: int, text: str) -> str:
+def progress(done: float, total: float, text: str) -> str:
     """A progress bar with a text."""
     share = 100 * done / max(total, 1)
     return (
@@ -49,21 +52,94 @@ def strip(images: Sequence[tuple[str, Image]], waiting: int = 0) -> str:
     return f'<div class="strip" tabindex="0" aria-label="Restoration steps">{"".join(figures)}</div>'
 
 
-def step_strip(step: Step, expected: int) -> str:
-    """The strip of a running restoration."""
-    return strip(step.strip, max(0, expected - len(step.strip)))
+def url(path: Path) -> str:
+    """The address of a file of the page."""
+    return f"/gradio_api/file={quote(str(path))}"
 
 
-def facts(finished: Finished, solver: str) -> str:
+@dataclass(frozen=True, kw_only=True)
+class PhotoView:
+    """A photo in the list of results: a thumbnail with its state, and once it is restored what there is to see."""
+
+    name: str
+    thumbnail: str  # address
+    state: str = "waiting"
+    section: str = ""  # HTML
+
+
+def results(photos: Sequence[PhotoView], archive: Path | None = None) -> str:
+    """The list of photos, where there are several, and the result of each; page.js shows the one that is chosen."""
+    first = next((i for i, photo in enumerate(photos) if photo.section), None)
+    listed = ""
+    if len(photos) > 1:
+        for i, photo in enumerate(photos):
+            image = f'<img src="{photo.thumbnail}" alt=""><span>{escape(photo.name)}</span>'
+            usable = f'data-photo="{i}"' if photo.section else "disabled"
+            listed += f'<button type="button" {usable}>{image}<small>{escape(photo.state)}</small></button>'
+        listed = f'<div class="photos" aria-label="Photos">{listed}</div>'
+        if archive is not None:
+            listed += download(archive, "Download all (zip)", "zip")
+    sections = "".join(
+        f'<section class="photo{" first" if i == first else ""}" data-photo="{i}">{photo.section}</section>'
+        for i, photo in enumerate(photos)
+        if photo.section
+    )
+    return f'<div class="results">{listed}{sections}</div>'
+
+
+def viewer(before: Path, after: Path, width: int, height: int) -> str:
+    """Before and after with a divider between them and a common zoom; page.js moves both."""
+    tools = "".join(
+        f'<button type="button" data-zoom="{name}" title="{title}" aria-label="{title}">{sign}</button>'
+        for name, title, sign in (("in", "Zoom in", "+"), ("out", "Zoom out", "−"), ("fit", "Whole photo", "⤢"))
+    )
+    return (
+        f'<div class="viewer" style="aspect-ratio:{width}/{height};--ratio:{width / height:.4f}" data-width="{width}">'
+        f'<div class="half before"><img src="{url(before)}" alt="before" draggable="false"></div>'
+        f'<div class="half after"><img src="{url(after)}" alt="after" draggable="false"></div>'
+        '<div class="divider" role="slider" tabindex="0" aria-label="Before and after" aria-valuemin="0" '
+        'aria-valuemax="100" aria-valuenow="50"></div>'
+        '<span class="tag left">before</span><span class="tag right">after</span>'
+        f'<div class="tools">{tools}</div></div>'
+    )
+
+
+def download(path: Path, label: str, kind: str = "file") -> str:
+    """A link that saves a file under its own name."""
+    return f'<a class="download {kind}" href="{url(path)}" download="{escape(path.name)}">{escape(label)}</a>'
+
+
+def figure(path: Path, kind: str, caption: str) -> str:
+    """A picture with a caption and a link that saves it."""
+    return (
+        f'<figure class="{kind}"><img src="{url(path)}" alt="{escape(caption)}">'
+        f"<figcaption>{escape(caption)} {download(path, 'save')}</figcaption></figure>"
+    )
+
+
+def facts(finished: Finished, strength: float | None) -> str:
     """Settings and time of a restoration in one line."""
     restoration = finished.restoration
     samples = len(restoration.samples)
-    evaluations = f"{restoration.nfe} evaluation{'s' if restoration.nfe > 1 else ''}"
-    parts = [solver, evaluations + (f" × {samples} samples" if samples > 1 else "")]
+    evaluations = f"{restoration.nfe} evaluation{'' if restoration.nfe == 1 else 's'}"
+    parts = [finished.solver, evaluations + (f" × {samples} samples" if samples > 1 else "")]
     parts += [f"seed {restoration.seeds[0]}", f"{finished.seconds:.1f} s"]
     if restoration.tile is not None:
         parts.append(f"in tiles of {restoration.tile}")
+    if restoration.strength < 1 or strength is not None:
+        parts.append(f"strength {restoration.strength:.2f}" + ("" if strength is not None else " (automatic)"))
     return " · ".join(parts)
+
+
+def recognised(found: dict[str, float] | None) -> str:
+    """The recognised degradations with 5 % or more; empty where nothing recognises them."""
+    shares = {} if found is None else {name: share for name, share in found.items() if share >= 0.05}
+    items = "".join(
+        f"<li><span>{escape('no degradation' if name == 'none' else name)}</span>"
+        f'<meter value="{share:.3f}"></meter>{100 * share:.0f} %</li>'
+        for name, share in sorted(shares.items(), key=lambda item: -item[1])[:4]
+    )
+    return f'<div class="recognised">Recognised<ul>{items}</ul></div>' if items else ""
 
 
 def score_table(rows: dict[str, Scores]) -> str:

@@ -49,6 +49,7 @@ def architecture(which_model_G: str, setting: Setting, variant: str | None = Non
     if variant not in variants:
         raise ValueError(f"network_G.variant: {unknown(f'variant of {which_model_G}', variant, variants)}")
     choice = Architecture(which_model_G, variant, dict(setting))
+    _check_bounds(setting, "network_G.setting")
     if not choice.row.whole_setting:
         _check_setting(choice)
     return choice
@@ -67,6 +68,25 @@ def build(choice: Architecture) -> "nn.Module":
     whole = choice.row.whole_setting
     network: nn.Module = network_class(choice.setting) if whole else network_class(**choice.setting, **choice.row.fixed)
     return network.to(memory_format=torch.channels_last).eval()  # type: ignore[call-overload]
+
+
+# The largest numbers of a setting, far beyond every published network: a slip must not take all memory and hours.
+_LARGEST, _LONGEST, _BLOCKS = 100_000, 16, 256
+_LIMITS = {"depth": 8, "layers": 100, "middle_blk_num": _BLOCKS}
+
+
+def _check_bounds(setting: Mapping[Any, Any], at: str) -> None:
+    """Raise ValueError for numbers that no network has, wherever they are in a setting."""
+    for key, value in setting.items():
+        where = f"{at}.{key}"
+        if isinstance(value, Mapping):
+            _check_bounds(value, where)
+        elif isinstance(value, list | tuple):
+            numbers = [entry for entry in value if isinstance(entry, int | float)]
+            if len(value) > _LONGEST or sum(abs(number) for number in numbers) > _BLOCKS:
+                raise ValueError(f"{where}: expected at most {_LONGEST} numbers with a sum of at most {_BLOCKS}")
+        elif isinstance(value, int | float) and not abs(value) <= _LIMITS.get(key, _LARGEST):
+            raise ValueError(f"{where}: expected at most {_LIMITS.get(key, _LARGEST):,}, got {value!r}")
 
 
 def _check_setting(choice: Architecture) -> None:

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .cpu import Convolution
+from .cpu import Convolution, add_
 from .layers import ChannelNorm, Context, Time
 from .nafnet import NAFNet, SimpleGate
 
@@ -27,16 +27,19 @@ WHOLE, BAND = 2 << 20, 1 << 20
 class DegradationEncoder(nn.Module):
     """From a degraded image to its code (B, width) and to logits (B, 11) of its degradation.
 
-    Four convolutions, each at half the resolution of the previous one. Only mean and standard deviation of their
-    features over the image are used, from fine grain to large areas: an image of any size has a code, and the code of
-    a part is close to that of the whole.
+    Five convolutions, each at half the resolution of the previous one and followed by a residual layer that mixes the
+    channels of a pixel. Only mean and standard deviation of their features over the image are used, from fine grain to
+    large areas: an image of any size has a code, and the code of a part is close to that of the whole.
     """
 
     def __init__(self, channels: int, width: int, code: int) -> None:
         super().__init__()
-        widths = (channels, width, 2 * width, 3 * width, 4 * width)
+        widths = (channels, *(width * k for k in range(1, 6)))
         self.stages = nn.ModuleList(Convolution(a, b, 3, stride=2, padding=1) for a, b in pairwise(widths))
         self.norms = nn.ModuleList(ChannelNorm(b) for b in widths[1:])
+        self.mixers = nn.ModuleList(
+            nn.Sequential(Convolution(b, 2 * b, 1), nn.GELU(), Convolution(2 * b, b, 1)) for b in widths[1:]
+        )
         total = 2 * (channels + sum(widths[1:]))
         self.mix = nn.Sequential(nn.Linear(total, 2 * code), SimpleGate(), nn.Linear(code, code))
         self.name = nn.Linear(code, KINDS)
@@ -53,8 +56,9 @@ class DegradationEncoder(nn.Module):
         """The image itself, then the features of each convolution."""
         x = mu.contiguous(memory_format=torch.channels_last)
         yield x
-        for convolution, norm in zip(self.stages, self.norms):
+        for convolution, norm, mixer in zip(self.stages, self.norms, self.mixers, strict=True):
             x = F.gelu(norm(convolution(x)))
+            x = add_(x, mixer(x))
             yield x
 
     def _statistics_by_bands(self, mu: Tensor) -> list[Tensor]:
@@ -130,9 +134,11 @@ class CodedNAFNet(NAFNet):
         return Context(prompt=self.prompt(code)), logits
 
     def forward(  # type: ignore[override]
-        self, x: Tensor, mu: Tensor, time: Time, named: bool = False
+        self, x: Tensor | None, mu: Tensor, time: Time, named: bool = False
     ) -> Tensor | tuple[Tensor, Tensor]:
-        """The prediction; with `named` also the logits of the degradations."""
+        """The prediction; with `named` also the logits of the degradations; without a state `x` the logits alone."""
         context, logits = self.recognise(mu)
+        if x is None:
+            return logits
         y = self.evaluate(x, mu, self.embed(time, context))
         return (y, logits) if named else y

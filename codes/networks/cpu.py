@@ -6,6 +6,7 @@ where it is off, where a torch release lacks them, and wherever they do not appl
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -36,37 +37,71 @@ class Convolution(nn.Conv2d):
     """nn.Conv2d that keeps its weights in oneDNN's layouts until they change.
 
     nn.Conv2d rearranges them in every call, which at 128x128 pixels takes a tenth (U-Net) to a fifth (NAFNet) of the
-    time. The packed weights are not saved, not copied and not part of the state dict.
+    time, and under autocast converts them in every call as well. The packed weights are not saved, not copied and not
+    part of the state dict.
     """
 
     _packed: "PackedWeights | None" = None
 
     def forward(self, x: Tensor) -> Tensor:
-        # The writes of a fused optimiser are not counted, so a network in training is not packed.
-        if self.training or not _packable(x, self.weight):
+        dtype = None if self.training else _packed_dtype(x, self.weight)
+        if dtype is None:
             return super().forward(x)
-        # Unchanged weights have the same memory and the same count of writes to it.
-        version = (self.weight.data_ptr(), self.weight._version)
+        weight, bias = self._packed_for(x, dtype)
+        # What torch.compile uses on CPUs; unlike torch.mkldnn_convolution it keeps channels_last memory.
+        return torch.ops.mkldnn._convolution_pointwise(x.to(dtype), weight, bias, *self._geometry, "none", [], "")
+
+    def added_(self, y: Tensor, h: Tensor, scale: Tensor) -> Tensor:
+        """y + scale * self(h), for a scale (1, C, 1, 1); written into `y`, which nothing else may use, where it can."""
+        dtype = None if self.training else _packed_dtype(h, self.weight)
+        if dtype is None or y.dtype != dtype:
+            return torch.addcmul(y, self(h), scale.to(y.dtype))
+        weight, bias = self._packed_for(h, dtype, scale)
+        return _add_convolution(y, h.to(dtype), weight, bias, self._geometry, in_place=True)
+
+    def added_per_image(self, y: Tensor, h: Tensor, scale: Tensor, channels: Tensor) -> Tensor:
+        """y + scale * self(channels * h) for one image and channels (1, C, 1, 1); scales the weights, not the image."""
+        weight, bias = self.weight * channels, self.bias
+        if _packed_dtype(h, self.weight) is None or y.dtype != h.dtype:
+            return torch.addcmul(y, F.conv2d(h, weight, bias), scale.to(y.dtype))
+        assert bias is not None
+        weight, bias = weight * scale.view(-1, 1, 1, 1), bias * scale.flatten()
+        return _add_convolution(y, h, weight.to(h.dtype), bias.to(h.dtype), self._geometry, in_place=False)
+
+    def _packed_for(self, x: Tensor, dtype: torch.dtype, scale: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
+        """Weights and bias for an input's size, multiplied by a scale of the output's channels."""
+        # Unchanged weights have the same memory and the same count of writes to it. The writes of a fused optimiser
+        # are not counted, so a network in training is not packed.
+        used = [tensor for tensor in (self.weight, self.bias, scale) if tensor is not None]
+        version = tuple((tensor.data_ptr(), tensor._version) for tensor in used)
         if self._packed is None or self._packed.version != version:
             self._packed = PackedWeights(version)
-        weight = self._packed.by_size.get(x.shape)
-        if weight is None:
-            weight = self._packed.add(x.shape, self._pack(x))
-        geometry = (self._padding(), self.stride, self.dilation, self.groups)
-        # What torch.compile uses on CPUs; unlike torch.mkldnn_convolution it keeps channels_last memory.
-        return torch.ops.mkldnn._convolution_pointwise(x, weight, self.bias, *geometry, "none", [], "")
+        size = (x.shape, dtype)
+        if size not in self._packed.by_size:
+            weight = self.weight.detach() if scale is None else self.weight.detach() * scale.view(-1, 1, 1, 1)
+            packed = torch.ops.aten.mkldnn_reorder_conv2d_weight(weight.to(dtype).to_mkldnn(), *self._geometry, x.shape)
+            self._packed.add(size, packed)
+        if dtype not in self._packed.biases:
+            bias = self.bias if scale is None or self.bias is None else self.bias.detach() * scale.flatten()
+            self._packed.biases[dtype] = None if bias is None else bias.detach().to(dtype)
+        return self._packed.by_size[size], self._packed.biases[dtype]
 
-    def _pack(self, x: Tensor) -> Tensor:
-        return torch.ops.aten.mkldnn_reorder_conv2d_weight(
-            self.weight.detach().to_mkldnn(), self._padding(), self.stride, self.dilation, self.groups, x.shape
-        )
-
-    def _padding(self) -> tuple[int, ...]:
-        assert not isinstance(self.padding, str)
-        return self.padding
+    @property
+    def _geometry(self) -> tuple[Any, ...]:
+        return self.padding, self.stride, self.dilation, self.groups
 
     def __getstate__(self) -> dict[str, object]:
         return {key: value for key, value in self.__dict__.items() if key != "_packed"}
+
+
+def _add_convolution(
+    y: Tensor, h: Tensor, weight: Tensor, bias: Tensor | None, geometry: tuple[Any, ...], *, in_place: bool
+) -> Tensor:
+    """y + the convolution of h, in one pass over memory."""
+    rest = (weight, bias, *geometry, "add", 1.0, None, [], None)
+    if in_place:
+        return torch.ops.mkldnn._convolution_pointwise_.binary(y, h, *rest)
+    return torch.ops.mkldnn._convolution_pointwise.binary(h, y, *rest)
 
 
 class PackedWeights:
@@ -77,18 +112,18 @@ class PackedWeights:
     size is packed once, and sizes that prefer the same layout share one tensor.
     """
 
-    def __init__(self, version: tuple[int, int]) -> None:
+    def __init__(self, version: tuple[tuple[int, int], ...]) -> None:
         self.version = version
-        self.by_size: dict[torch.Size, Tensor] = {}
+        self.by_size: dict[tuple[torch.Size, torch.dtype], Tensor] = {}
         self.by_layout: dict[bytes, Tensor] = {}
+        self.biases: dict[torch.dtype, Tensor | None] = {}
 
-    def add(self, size: torch.Size, weight: Tensor) -> Tensor:
+    def add(self, size: tuple[torch.Size, torch.dtype], weight: Tensor) -> None:
         layout = _layout(weight)
         if len(self.by_size) >= MOST_SIZES or (len(self.by_layout) >= MOST_LAYOUTS and layout not in self.by_layout):
             self.by_size.clear()
             self.by_layout.clear()
         self.by_size[size] = self.by_layout.setdefault(layout, weight)
-        return self.by_size[size]
 
 
 def _layout(packed: Tensor) -> bytes:
@@ -100,17 +135,22 @@ def _layout(packed: Tensor) -> bytes:
     return descriptor[:4] + descriptor[8:108] + descriptor[112:]
 
 
-def _packable(x: Tensor, weight: Tensor) -> bool:
-    return (
-        PACKING
-        and x.device.type == "cpu"
-        and x.dtype == weight.dtype == torch.float32
-        and not weight.is_inference()  # made in inference mode: torch does not count the writes to it
-        and not torch.is_grad_enabled()
-        and not torch.is_autocast_enabled("cpu")
-        and not torch._C._is_tracing()
-        and not torch.compiler.is_compiling()
-    )
+def _packed_dtype(x: Tensor, weight: Tensor) -> torch.dtype | None:
+    """The dtype of a packed convolution, float32 or autocast's bfloat16; None where the plain one is to be used."""
+    if (
+        not PACKING
+        or x.device.type != "cpu"
+        or weight.dtype != torch.float32
+        or weight.is_inference()  # made in inference mode: torch does not count the writes to it
+        or torch.is_grad_enabled()
+        or torch._C._is_tracing()
+        or torch.compiler.is_compiling()
+    ):
+        return None
+    if not torch.is_autocast_enabled("cpu"):
+        return torch.float32 if x.dtype == torch.float32 else None
+    half = torch.get_autocast_dtype("cpu") == torch.bfloat16 and x.dtype in (torch.bfloat16, torch.float32)
+    return torch.bfloat16 if half else None
 
 
 def stripes(x: Tensor, width: int) -> list[tuple[int, int]]:

@@ -5,18 +5,22 @@ its network if the tensors are that network's, else None (or KeyError for a key 
 """
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from ..runtime.files import first_line
+from ..runtime.paths import looked
 from . import Architecture, architecture, build
 from .rows import ROWS, SDESettings, load
 
 State = Mapping[str, Tensor]
 Found = dict[str, Any] | None
 SHOWN = 10
+_FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
 def identify(state: State) -> Architecture | None:
@@ -35,7 +39,7 @@ def identify(state: State) -> Architecture | None:
             choice = architecture(row.name, setting, row.variant)
             if not differences(choice, state):
                 return choice
-        except (KeyError, IndexError, ValueError, RuntimeError):
+        except Exception:  # anything: the functions expect the tensors of their network
             continue
     return None
 
@@ -49,8 +53,8 @@ def missing_file_message(path: Path, wanted: Architecture | None = None) -> str:
     """What to do about a weight file that does not exist."""
     what = "a weight file" if wanted is None else wanted.row.title
     return (
-        f"{path}: no such file. Expected {what}. Its authors publish it, it is not downloaded automatically: see "
-        "pretrained/README.md for the published files, put it into pretrained/ and give its path "
+        f"{path}: no such file{looked(path)}. Expected {what}. Its authors publish it, it is not downloaded "
+        "automatically: see pretrained/README.md for the published files, put it into pretrained/ and give its path "
         "(path.pretrain_model_G, or path.daclip for DA-CLIP's encoder)"
     )
 
@@ -71,14 +75,41 @@ def compare(network: nn.Module, state: State) -> list[str]:
         for key, value in expected.items()
         if key in state and state[key].shape != value.shape
     ]
-    kinds = (("missing", missing), ("unexpected", unexpected), ("of another shape", shapes))
+    types = [
+        f"{key} {_short(state[key].dtype)} instead of {_short(value.dtype)}"
+        for key, value in expected.items()
+        if key in state and not _same_type(state[key].dtype, value.dtype)
+    ]
+    kinds = (
+        ("missing", missing),
+        ("unexpected", unexpected),
+        ("of another shape", shapes),
+        ("of another type", types),
+    )
     return [f"{len(found)} {kind}: {listed(found)}" for kind, found in kinds if found]
+
+
+def _same_type(given: torch.dtype, expected: torch.dtype) -> bool:
+    """Whether numbers may be converted: between those of the usual floating-point types."""
+    return given == expected or (given in _FLOATS and expected in _FLOATS)
+
+
+def _short(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def on_meta(choice: Architecture) -> nn.Module:
+    """A network without memory for its tensors; raises ValueError for one that cannot be built."""
+    try:
+        with torch.device("meta"):
+            return build(choice)
+    except Exception as error:  # the constructors of networks, torch's among them, raise anything for an odd setting
+        raise ValueError(f"{choice} cannot be built: {first_line(error)}") from None
 
 
 def differences(choice: Architecture, state: State) -> list[str]:
     """The same for a network that is not built yet."""
-    with torch.device("meta"):
-        return compare(build(choice), state)
+    return compare(on_meta(choice), state)
 
 
 def listed(keys: list[str]) -> str:
@@ -91,29 +122,16 @@ def _count(state: State, prefix: str) -> int:
     return len({key[len(prefix) :].split(".")[0] for key in state if key.startswith(prefix)})
 
 
-def daclip_unet(state: State) -> Found:
-    return _unet(state, "daclip")
-
-
-def wild_unet(state: State) -> Found:
-    return _unet(state, "wild-ir")
-
-
-def irsde_unet(state: State) -> Found:
-    return _unet(state, "irsde")
-
-
-def latent_dehazing_unet(state: State) -> Found:
-    return _unet(state, "latent")
-
-
-def denoising_unet(state: State) -> Found:
-    return _unet(state, "denoising")
-
-
 def _unet(state: State, wanted: str) -> Found:
     variant, setting = _any_unet(state)
     return setting if variant == wanted else None
+
+
+daclip_unet = partial(_unet, wanted="daclip")
+wild_unet = partial(_unet, wanted="wild-ir")
+irsde_unet = partial(_unet, wanted="irsde")
+latent_dehazing_unet = partial(_unet, wanted="latent")
+denoising_unet = partial(_unet, wanted="denoising")
 
 
 def _any_unet(state: State) -> tuple[str, dict[str, Any]]:

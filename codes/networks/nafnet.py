@@ -75,20 +75,20 @@ class NAFBlock(nn.Module):
 
     def _combine(self, x: Tensor, h: Tensor, attention: Tensor, modulation: Tensor) -> Tensor:
         """Everything after the mean over all pixels, from which `attention` is made; pixel by pixel."""
-        if not torch.is_grad_enabled() and len(x) == 1 and x[0, 0].numel() > 8 * self.width:
-            # Scaling the weights is less work than scaling the image.
-            h = F.conv2d(h, self.conv3.weight * attention, self.conv3.bias)
-            y = torch.addcmul(x, h, self.beta)
+        learning = torch.is_grad_enabled()
+        if not learning and len(x) == 1 and x[0, 0].numel() > 8 * self.width:
+            y = self.conv3.added_per_image(x, h, self.beta, attention)
         else:
             y = _add_scaled(x, self.conv3, self.beta, h * attention)
         h = self.sg(self.conv4(_modulated(self.norm2, y, modulation)))
-        return _add_scaled(y, self.conv5, self.gamma, h)
+        # `y` is this block's own, `x` may be a skip connection.
+        return _add_scaled(y, self.conv5, self.gamma, h) if learning else self.conv5.added_(y, h, self.gamma)
 
 
 def _add_scaled(x: Tensor, conv: Convolution, scale: nn.Parameter, h: Tensor) -> Tensor:
     """x + scale * conv(h); in training the scale is a part of the weights: 1.2 times as many patches per second."""
     if not torch.is_grad_enabled():
-        return torch.addcmul(x, conv(h), scale)
+        return torch.addcmul(x, conv(h), scale.to(x.dtype))
     assert conv.bias is not None
     return x + F.conv2d(h, conv.weight * scale.view(-1, 1, 1, 1), conv.bias * scale.flatten())
 
@@ -98,7 +98,7 @@ def _modulated(norm: ChannelNorm, x: Tensor, modulation: Tensor) -> Tensor:
     shift, scale = modulation.chunk(2, dim=1)
     if len(modulation) == 1:
         weight = norm.g.flatten() * (1 + scale[0])
-        y = F.layer_norm(x.permute(0, 2, 3, 1), (x.shape[1],), weight, shift[0].to(weight), NORM_EPS)
+        y = F.layer_norm(x.permute(0, 2, 3, 1), (int(x.shape[1]),), weight, shift[0].to(weight), NORM_EPS)
         return y.permute(0, 3, 1, 2)
     return modulate_(norm(x), scale, shift)
 

@@ -12,6 +12,8 @@ from importlib import import_module
 from typing import Any, Literal
 
 Setting = Mapping[str, Any]
+SCHEDULES = ("cosine", "linear", "constant")  # that a checkpoint can record
+LONGEST_T = 100_000
 
 
 @dataclass(frozen=True)
@@ -28,6 +30,14 @@ class SDESettings:
     def __post_init__(self) -> None:
         if self.convention not in ("daclip", "irsde"):
             raise ValueError(f"sde.convention: expected 'daclip' or 'irsde', got {self.convention!r}")
+        if self.schedule not in SCHEDULES:
+            raise ValueError(f"sde.schedule: expected one of {', '.join(SCHEDULES)}, got {self.schedule!r}")
+        if type(self.T) is not int or not 1 <= self.T <= LONGEST_T:
+            raise ValueError(f"sde.T: expected a whole number from 1 to {LONGEST_T:,}, got {self.T!r}")
+        for key, largest in (("max_sigma", 10_000), ("eps", 1)):
+            value = getattr(self, key)
+            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= largest:
+                raise ValueError(f"sde.{key}: expected a number above 0, at most {largest:,}, got {value!r}")
 
 
 def _never(setting: Setting) -> bool:
@@ -71,7 +81,7 @@ def load(reference: Any) -> Any:
     return getattr(import_module(f".{module}", __package__), name)
 
 
-_CONTEXT_KEYS = {"ch_mult", "context_dim", "use_degra_context", "use_image_context"}
+CONTEXT_KEYS = {"context_dim", "use_degra_context", "use_image_context"}  # of DA-CLIP's networks
 
 ROWS = (
     Row(
@@ -81,7 +91,9 @@ ROWS = (
         title="DA-CLIP's restoration U-Net (universal-ir), 224 keys, 48,975,747 parameters",
         fixed={"transformers_at": "fourth", "scale": 1.0},
         setting_of="identify:daclip_unet",
-        suggested_by=lambda setting: not {"depth", "scale"} & set(setting) and bool(_CONTEXT_KEYS & set(setting)),
+        suggested_by=lambda setting: (
+            not {"depth", "scale"} & set(setting) and bool({"ch_mult", *CONTEXT_KEYS} & set(setting))
+        ),
         sde=SDESettings(50, convention="daclip"),
     ),
     Row(
@@ -116,7 +128,7 @@ ROWS = (
         network="unet:DenoisingUNet",
         title="the U-Net of denoising-sde",
         setting_of="identify:denoising_unet",
-        sde=SDESettings(70, convention="irsde"),
+        sde=SDESettings(70, eps=0.04, convention="irsde"),
     ),
     Row(
         name="ConditionalNAFNet",
@@ -145,7 +157,7 @@ ROWS = (
         title="the NAFNet of denoising-sde",
         fixed={"intro_residual": False},
         setting_of="identify:denoising_nafnet",
-        sde=SDESettings(70, convention="irsde"),
+        sde=SDESettings(70, eps=0.04, convention="irsde"),
     ),
     Row(
         name="CodedNAFNet",

@@ -1,11 +1,10 @@
 """Checkpoints: weights for use in models/, and in training_state/ the states from which a run resumes exactly.
 
 Every file is written under another name and renamed when it is complete, the state last. A run resumes from the newest
-state, which holds the weights too; the one before it is kept in case the newest cannot be read.
+state, which holds the weights too; the one before it is kept in case the newest is damaged.
 """
 
 import logging
-import pickle
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -15,13 +14,15 @@ import torch
 from torch import Tensor, nn
 
 from ..config.stages import ema_path
-from ..networks.checkpoints import Metadata, expected_state, save_checkpoint
-from ..runtime.files import write_whole
+from ..networks.checkpoints import CheckpointError, Metadata, expected_state, read_checkpoint, save_checkpoint
+from ..runtime.files import check_archive, first_line, write_whole
+from ..runtime.problems import FileError
 
 log = logging.getLogger(__name__)
 
 FORMAT = 1
 KEPT = 2
+LATEST = "lastest_EMA.pth"  # the published name, misspelt
 
 
 class StateError(Exception):
@@ -36,17 +37,43 @@ def save(
     bad = next((key for key, value in online.items() if not torch.isfinite(value).all()), None)
     if bad is not None:
         raise StateError(f"{folder}: nothing saved after step {step}, the weights {bad} are not finite")
-    models = folder / "models"
-    write_whole(models / f"{step}_G.pth", lambda path: torch.save(online, path))
-    # The published name, misspelt.
-    write_whole(models / "lastest_EMA.pth", lambda path: torch.save(average, path))
-    save_checkpoint(ema_path(folder, step), average, replace(metadata, weights="ema"), overwrite=True)
+    save_weights(folder, step, online, average, metadata)
     state = {"format": FORMAT, "iter": step, "network": online, "ema": average, **rest}
     path = folder / "training_state" / f"{step}.state"
-    write_whole(path, lambda partial: torch.save(state, partial))
+    write_whole(path, lambda part: torch.save(state, part))
     for old in states(folder)[KEPT:]:
         old.unlink()
     return path
+
+
+def save_weights(
+    folder: Path, step: int, online: Mapping[str, Tensor], average: Mapping[str, Tensor], metadata: Metadata
+) -> None:
+    """Write the files of models/ after `step` steps."""
+    models = folder / "models"
+    write_whole(models / f"{step}_G.pth", lambda part: torch.save(online, part))
+    write_whole(models / LATEST, lambda part: torch.save(average, part))
+    save_checkpoint(ema_path(folder, step), average, replace(metadata, weights="ema"), overwrite=True)
+
+
+def is_damaged(weights: Path) -> bool:
+    """Whether a file of models/ exists and is not as it was written."""
+    try:
+        read_checkpoint(weights)
+    except FileNotFoundError:
+        return False
+    except CheckpointError:
+        return True
+    return False
+
+
+def mend_weights(folder: Path, step: int, network: nn.Module, ema: nn.Module, metadata: Metadata) -> None:
+    """Write the files of models/ again if one of them is damaged: the state of that step has the weights too."""
+    models = folder / "models"
+    damaged = [file for file in (models / f"{step}_G.pth", models / LATEST, ema_path(folder, step)) if is_damaged(file)]
+    if damaged:
+        log.warning("%s: damaged; the weights of step %d are written again", damaged[0], step)
+        save_weights(folder, step, _plain(expected_state(network)), _plain(expected_state(ema)), metadata)
 
 
 def states(folder: Path) -> list[Path]:
@@ -56,7 +83,7 @@ def states(folder: Path) -> list[Path]:
 
 
 def newest(folder: Path) -> dict[str, Any] | None:
-    """The newest readable state of a run; None for a run without states."""
+    """The newest whole state of a run; None for a run without states."""
     found = states(folder)
     for path in found:
         try:
@@ -64,23 +91,35 @@ def newest(folder: Path) -> dict[str, Any] | None:
         except StateError as error:
             log.warning("%s; trying the one before it", error)
     if found:
-        raise StateError(f"{folder}: none of its training states can be read")
+        raise StateError(
+            f"{folder / 'training_state'}: none of its training states can be used; --fresh starts a new folder, and "
+            "path.pretrain_model_G there begins with weights of models/"
+        )
     return None
 
 
 def read(path: Path) -> dict[str, Any]:
-    """A training state; reading it runs no code."""
+    """A training state whose checksums are right; reading it runs no code."""
     try:
+        check_archive(path)
         state = torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError:
         raise StateError(f"{path}: no such file") from None
-    except (RuntimeError, EOFError, pickle.UnpicklingError, OSError, ValueError, KeyError) as error:
-        raise StateError(f"{path}: not a readable training state ({str(error).splitlines()[0]})") from None
+    except FileError as error:
+        raise StateError(str(error)) from None
+    except Exception as error:  # torch raises anything for a file that another program wrote
+        raise StateError(f"{path}: not a readable training state ({first_line(error)})") from None
     if not isinstance(state, dict) or state.get("format") != FORMAT:
         raise StateError(
             f"{path}: not a training state of this program; to begin with weights of another program, name them in "
             "path.pretrain_model_G"
         )
+    step = state.get("iter")
+    if type(step) is not int or step < 0:
+        raise StateError(f"{path}: not a training state: iter should be a number of steps, got {step!r}")
+    odd = next((key for key in ("network", "ema", "optimizer", "scaler") if not isinstance(state.get(key), dict)), None)
+    if odd is not None:
+        raise StateError(f"{path}: not a training state: {odd} is missing or of another kind")
     return state
 
 

@@ -31,6 +31,8 @@ WIDE = tuple(name for name, row in DEGRADATIONS.items() if row.wide)
 MARGIN = 64
 # Side of the whole images that patches should look like parts of.
 WHOLE = 256
+# Shares of self-generated states that hold the degraded image, and an estimate at a time between t and T.
+_DEGRADED, _IN_BETWEEN = 0.1, 0.4
 # Side of JPEG's blocks: patches start at a block's corner, as whole images do.
 BLOCK = 8
 
@@ -52,8 +54,8 @@ class Times:
     """How times are drawn: `weights[t - 1]` for t = 1..T.
 
     prior_share  share of samples whose state is exactly the prior, at t = T
-    self_share   share of samples at other times whose state is self-generated, against exposure bias: a quarter hold
-                 the degraded image, the others the network's own estimate at a later time, in place of the clean image
+    self_share   share of samples at other times whose state is self-generated, against exposure bias: a tenth hold the
+                 degraded image, the others the network's own estimate at a later time, in place of the clean image
     """
 
     weights: tuple[float, ...]
@@ -77,7 +79,11 @@ class Times:
             return last, True, 0
         t = min(int(np.searchsorted(self.cumulative, position, side="right")), last - 1) + 1
         if share < self.prior_share + self.self_share:
-            return t, False, t + max(0, math.ceil((last - t) * rng.uniform(-1 / 3, 1)))
+            # A tenth: the degraded image. Half: the estimate at T, where every sampler begins. The others: in between.
+            kind = rng.uniform()
+            if kind >= _IN_BETWEEN:
+                return t, False, t if kind > 1 - _DEGRADED else last
+            return t, False, t + math.ceil((last - t) * kind / _IN_BETWEEN)
         return t, False, 0
 
 

@@ -1,6 +1,5 @@
 """The log of a training: losses, speed, validation scores."""
 
-import json
 import logging
 import math
 import sys
@@ -11,7 +10,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from ..runtime.files import write_atomically
+from ..runtime.files import JsonLines, mend_lines, read_json_lines, write_json_lines
 
 log = logging.getLogger(__name__)
 
@@ -46,11 +45,15 @@ class Journal:
 
     def __init__(self, folder: Path, done: int, tensorboard: bool) -> None:
         path = folder / "log.jsonl"
-        if path.is_file():
-            # Steps after the last checkpoint of a stopped run are made, and logged, again.
-            lines = path.read_text().splitlines(keepends=True)
-            write_atomically(path, "".join(line for line in lines if _step_of(line) <= done).encode())
-        self._file = path.open("a")
+        if damaged := mend_lines(path):
+            log.warning("%s: %d damaged lines are left out; the old file is kept beside it", path, len(damaged))
+        lines = list(read_json_lines(path))
+        # Steps after the last checkpoint of a stopped run are made, and logged, again.
+        kept = [line for line in lines if _step_of(line) <= done]
+        if len(kept) < len(lines):
+            write_json_lines(path, kept)
+        self.validated = {line["step"] for line in kept if "validation" in line}
+        self._file = JsonLines(path)
         self._writer: Any = None
         if tensorboard:
             try:
@@ -62,8 +65,7 @@ class Journal:
 
     def add(self, done: int, values: Mapping[str, Any]) -> None:
         """Write the values measured after `done` steps."""
-        self._file.write(json.dumps({"step": done, **values}) + "\n")
-        self._file.flush()
+        self._file.append({"step": done, **values})
         flat = dict(_flat(values))
         if self._writer is not None:
             for name, value in flat.items():
@@ -81,11 +83,9 @@ class Journal:
             self._writer.close()
 
 
-def _step_of(line: str) -> float:
-    try:
-        return float(json.loads(line)["step"])
-    except (ValueError, KeyError, TypeError):
-        return math.inf  # half-written
+def _step_of(line: Mapping[str, Any]) -> float:
+    step = line.get("step")
+    return step if isinstance(step, int | float) else math.inf
 
 
 def _flat(values: Mapping[str, Any], at: str = "") -> Iterator[tuple[str, float]]:

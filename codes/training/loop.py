@@ -23,6 +23,7 @@ from ..data.pairs import DataError
 from ..networks.predictor import arithmetic
 from ..runtime.distributed import Process
 from ..runtime.paths import locate
+from ..runtime.problems import explain
 from ..runtime.signals import stop_on_signal
 from . import checkpoints
 from .data import Batch
@@ -56,13 +57,17 @@ class Learner:
 # ---- one step
 
 
-def contexts(models: Models, batch: Batch) -> tuple[Tensor, ...]:
-    """DA-CLIP's features of the degraded patches, in the order of the networks' arguments; empty without DA-CLIP."""
+def contexts(models: Models, batch: Batch) -> tuple[Tensor | None, ...]:
+    """DA-CLIP's features of the degraded patches, in the order of the networks' arguments; empty without DA-CLIP.
+
+    None for one that the network does not take.
+    """
     if models.daclip is None or batch.clip is None:
         return ()
     with torch.no_grad():
         features = models.daclip.controlled(batch.clip)
-    return features.degradation.float(), features.image.float()
+    found = {"takes_text_context": features.degradation, "takes_image_context": features.image}
+    return tuple(feature.float() if getattr(models.network, name, True) else None for name, feature in found.items())
 
 
 def batch_loss(run: Run, network: Callable[..., Any], batch: Batch) -> tuple[Tensor, Tensor]:
@@ -70,6 +75,11 @@ def batch_loss(run: Run, network: Callable[..., Any], batch: Batch) -> tuple[Ten
     models = run.models
     batch = batch.to(run.device)
     mu, x0 = batch.lq, batch.gt
+    weight, kinds = run.options.train.recognition_weight, batch.kinds
+    if not run.options.train.weight and kinds is not None:
+        with arithmetic(run.dtype, run.device):
+            logits = network(None, mu, batch.t)
+        return weight * nn.functional.cross_entropy(logits.float(), kinds), logits
     if models.latent is not None:
         with torch.no_grad():
             mu, x0 = models.latent.encode(mu)[0], models.latent.encode(x0)[0]
@@ -79,11 +89,10 @@ def batch_loss(run: Run, network: Callable[..., Any], batch: Batch) -> tuple[Ten
     def evaluate(network: Callable[..., Any], x: Tensor, mu: Tensor, t: Tensor, rows: Tensor | slice) -> Tensor:
         y: Tensor
         with arithmetic(run.dtype, run.device):
-            inputs = (mu, t.to(x.device), *(feature[rows] for feature in features))
+            inputs = (mu, t.to(x.device), *(None if one is None else one[rows] for one in features))
             y = network(x, *inputs) if takes_mu else network(x, t.to(x.device))
         return y
 
-    weight, kinds = run.options.train.recognition_weight, batch.kinds
     recognised: list[Tensor] = []  # by the only call with gradients
 
     def predict(x: Tensor, mu: Tensor, t: Tensor, rows: Tensor | slice) -> Tensor:
@@ -173,7 +182,7 @@ def make_learner(run: Run, process: Process) -> Learner:
             models.ema.load_state_dict(state["ema"])
             optimiser.load_state_dict(state["optimizer"])
             scaler.load_state_dict(state["scaler"])
-        except (RuntimeError, ValueError, KeyError) as error:
+        except (RuntimeError, ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
             reason = " ".join(str(error).split())
             raise OptionsError(f"{run.folder}: the training state does not fit the options: {reason}") from error
         learner.done = learner.saved = int(state["iter"])
@@ -183,7 +192,10 @@ def make_learner(run: Run, process: Process) -> Learner:
         # Parameters of 1x1 convolutions trigger it: their strides are ambiguous.
         warnings.filterwarnings("ignore", "Grad strides do not match bucket view strides")
         learner.network = DistributedDataParallel(
-            models.network, [run.device] if run.device.type == "cuda" else None, forward_sync_buffers=False
+            models.network,
+            [run.device] if run.device.type == "cuda" else None,
+            forward_sync_buffers=False,
+            find_unused_parameters=not train.weight,
         )
     return learner
 
@@ -191,29 +203,43 @@ def make_learner(run: Run, process: Process) -> Learner:
 def train(run: Run, process: Process) -> int:
     """Train until the last step; returns the exit code: 0, 1 after a failure, 130 after an interruption."""
     learner = make_learner(run, process)
-    journal = Journal(run.folder, learner.done, run.options.use_tb_logger) if process.is_main else None
-    with stop_on_signal() as stop:
-        try:
-            return _train(run, learner, process, journal, stop)
-        except RuntimeError as error:
-            # Ctrl-C also kills the DataLoader workers; treat their loss as the interruption it is.
-            if not stop.is_set() or "DataLoader worker" not in str(error):
-                raise
-            save(run, learner, process)
-            return 130
-        except DataError as error:
-            problem = str(error)
-            save(run, learner, process)  # the steps before are good
-        except (TrainingError, checkpoints.StateError) as error:
-            problem = str(error)
-        except OSError as error:
-            problem = f"{error.filename or run.folder}: cannot be written: {error.strerror or error}"
-        finally:
-            if journal is not None:
-                journal.close()
+    journal: Journal | None = None
+    try:
+        if process.is_main:
+            if learner.done:
+                models = run.models
+                checkpoints.mend_weights(run.folder, learner.done, models.network, models.ema, run.metadata)
+            journal = Journal(run.folder, learner.done, run.options.use_tb_logger)
+            if learner.done and _validates(run, learner.done) and learner.done not in journal.validated:
+                validate(run, learner.done, journal)  # the run ended between the checkpoint and its validation
+        process.barrier()
+        with stop_on_signal() as stop:
+            return _train_or_save(run, learner, process, journal, stop)
+    except (DataError, TrainingError, checkpoints.StateError) as error:
+        problem = str(error)
+    except OSError as error:
+        problem = explain(error, run.folder)
+    finally:
+        if journal is not None:
+            journal.close()
     if problem:
         tqdm.write(problem, file=sys.stderr)
     return 1
+
+
+def _train_or_save(run: Run, learner: Learner, process: Process, journal: Journal | None, stop: threading.Event) -> int:
+    """All steps; if it ends before the last one for want of data, the steps so far are saved."""
+    try:
+        return _train(run, learner, process, journal, stop)
+    except RuntimeError as error:
+        # Ctrl-C also kills the DataLoader workers; treat their loss as the interruption it is.
+        if not stop.is_set() or "DataLoader worker" not in str(error):
+            raise
+        save(run, learner, process)
+        return 130
+    except DataError:
+        save(run, learner, process)
+        raise
 
 
 def _train(run: Run, learner: Learner, process: Process, journal: Journal | None, stop: threading.Event) -> int:
@@ -236,7 +262,7 @@ def _train(run: Run, learner: Learner, process: Process, journal: Journal | None
                     journal.add(learner.done, {**line, "lr": learning_rate(train, learner.done - 1)})
             if last or learner.done % logger.save_checkpoint_freq == 0:
                 save(run, learner, process)
-            if last or learner.done % train.val_freq == 0:
+            if _validates(run, learner.done):
                 validate(run, learner.done, journal)
                 process.barrier()
                 meter.restart()
@@ -244,6 +270,10 @@ def _train(run: Run, learner: Learner, process: Process, journal: Journal | None
                 save(run, learner, process)
                 return 130
     return 0
+
+
+def _validates(run: Run, done: int) -> bool:
+    return done == run.options.train.niter or done % run.options.train.val_freq == 0
 
 
 def save(run: Run, learner: Learner, process: Process) -> None:

@@ -6,6 +6,11 @@ One step back from an integer time t, with theta, g and sigma of the schedule's 
     optimal     m* = A (1-C^2)/(1-B^2) (x_t - mu) + C (1-A^2)/(1-B^2) (x0 - mu) + mu
                 A = exp(-theta_t dt),  B = alpha_t,  C = alpha_{t-1}
 
+The denoising process has no drift, and its variance grows by g_t^2 exp(-2 Theta_t dt) dt in a step:
+
+    predicted   m  = x_t - g_t^2 exp(-2 Theta_t dt) eps / sigma_t dt
+    optimal     m* = x0 + (sigma_{t-1} / sigma_t)^2 (x_t - x0)
+
 Up to a small offset m - m* is proportional to eps minus the true noise, so this is noise matching with a weight that
 depends on t.
 """
@@ -30,11 +35,17 @@ def reverse_step_mean(sde: MeanRevertingSDE, x: Tensor, mu: Tensor, t: Tensor, e
     """m: one Euler step of the reverse SDE without its noise, for a predicted noise `eps`."""
     theta = _at(sde.theta_table, t, x)
     sigma = _at(sde.sigma(range(sde.T + 1)), t, x)
+    if not sde.reverts:
+        variance = 2 * sde.sigma_inf**2 * theta * torch.exp(-2 * _at(sde.Theta_table, t, x) * sde.dt)
+        return x - variance / sigma * eps * sde.dt
     return x - (theta * (mu - x) + 2 * sde.sigma_inf**2 * theta / sigma * eps) * sde.dt
 
 
 def optimal_step_mean(sde: MeanRevertingSDE, x: Tensor, x0: Tensor, mu: Tensor, t: Tensor) -> Tensor:
     """m*: the mean of x_{t-1} given x_t and the clean image."""
+    if not sde.reverts:
+        sigma = sde.sigma(range(sde.T + 1))
+        return x0 + (_at(sigma, t - 1, x) / _at(sigma, t, x)) ** 2 * (x - x0)
     A = torch.exp(-_at(sde.theta_table, t, x) * sde.dt)
     B = torch.exp(-_at(sde.Theta_table, t, x) * sde.dt)
     C = torch.exp(-_at(sde.Theta_table, t - 1, x) * sde.dt)

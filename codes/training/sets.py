@@ -3,14 +3,12 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
-from ..config import Options, PairingRule
-from ..data.pairs import DataError, Item, Pattern, find_images, find_tasks, pair
-from ..data.sets import degradation
+from ..config import Options
+from ..data.pairs import DataError
+from ..data.sets import degradation, find_items
 from ..data.varied import NONE
-from ..names import TASKS
 from ..networks.daclip import DaCLIP
 from ..networks.latent import LatentUNet
-from ..runtime.paths import locate
 from ..sde import MeanRevertingSDE
 from .data import DataPlan, Times, TrainTask
 from .objective import time_weights
@@ -60,35 +58,25 @@ def _weights(names: list[str], given: Mapping[str, float], clean_share: float) -
 
 def _tasks(options: Options) -> tuple[TrainTask, ...]:
     dataset = options.datasets["train"]
-    rule: str | Pattern = (
-        Pattern(dataset.pairing.lq, dataset.pairing.gt) if isinstance(dataset.pairing, PairingRule) else dataset.pairing
-    )
-    most = dataset.max_images
     if dataset.mode == "LQ":
         raise DataError("mode LQ has no clean images to learn from; expected LQGT, GT or MD")
-    if dataset.mode in ("GT", "MDGT"):
-        if dataset.dataroot_GT is None:
-            raise DataError(f"mode {dataset.mode}: dataroot_GT is missing, the folder of clean images")
-        images = find_images(locate(dataset.dataroot_GT))
-        items = tuple(Item(name, None, path) for name, path in images.items())[:most]
-        # The published chain of random degradations of mode MDGT is not reproduced: our tasks take its place.
-        kinds = options.degradations_of("train") or TASKS
-        if dataset.varied:
-            names = (*kinds, NONE) if dataset.clean_share else kinds
-            mixed = dataset.mixed_share
-            return tuple(TrainTask(name=name, items=items, varied=True, mixed_share=mixed) for name in names)
-        return tuple(
-            TrainTask(name=kind, items=items, degradation=degradation(options, "train", kind)) for kind in kinds
+    clean = dataset.mode in ("GT", "MDGT")
+    if clean and dataset.dataroot_GT is None:
+        raise DataError(f"mode {dataset.mode}: dataroot_GT is missing, the folder of clean images")
+    found = {kind: items for kind, (items, _) in find_items(options, "train").items()}
+    if clean and dataset.varied:
+        items, mixed = next(iter(found.values())), dataset.mixed_share
+        names = (*found, NONE) if dataset.clean_share else (*found,)
+        return tuple(TrainTask(name=name, items=items, varied=True, mixed_share=mixed) for name in names)
+    return tuple(
+        TrainTask(
+            name=kind or dataset.name or "train",
+            items=items,
+            degradation=degradation(options, "train", kind) if clean else None,
+            enlarge=1 if kind else options.enlargement_of("train"),
         )
-    if dataset.task_root is not None:
-        wanted = None if dataset.tasks is None and options.distortion is None else options.tasks_of("train")
-        folders = find_tasks(locate(dataset.task_root), wanted)
-        return tuple(
-            TrainTask(name=name, items=tuple(pair(lq, gt, rule)[0][:most])) for name, (lq, gt) in folders.items()
-        )
-    pairs, _ = pair(locate(dataset.dataroot_LQ or ""), locate(dataset.dataroot_GT or ""), rule)
-    name = dataset.name or "train"
-    return (TrainTask(name=name, items=tuple(pairs[:most]), enlarge=options.enlargement_of("train")),)
+        for kind, items in found.items()
+    )
 
 
 def fitted(

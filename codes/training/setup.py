@@ -4,24 +4,27 @@ import copy
 import logging
 from collections.abc import Collection
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from ..config import Options, OptionsError, build_sde, build_solvers
+from ..config import Options, OptionsError, build_sde, build_solvers, gathered
 from ..data.sets import Task, find_data
 from ..metrics import LPIPS, MissingWeights, make_scorer
 from ..networks import Architecture, architecture, build
-from ..networks.checkpoints import CheckpointError, Metadata, load_network
+from ..networks.checkpoints import CheckpointError, Metadata, load_network, read_checkpoint
 from ..networks.daclip import DaCLIP
+from ..networks.growth import grow
 from ..networks.latent import LatentUNet
+from ..networks.nafnet import NAFNet
 from ..networks.predictor import arithmetic, resolve_precision
 from ..restoration.loading import described, load_encoders, sde_settings
 from ..restoration.restorer import Restorer
 from ..runtime.distributed import Process
-from ..runtime.paths import locate
+from ..runtime.paths import locate, looked
 from ..sde import MeanRevertingSDE
 from . import sets
 from .data import DataPlan
@@ -92,15 +95,27 @@ def find_inputs(options: Options, later: Collection[str] = ()) -> Inputs:
 
     later: keys of `path` whose files an earlier stage is going to write.
     """
-    data = sets.training_plan(options)
-    for key in ("pretrain_model_G", "pretrain_model_L", "daclip", "resume_state"):
-        path = getattr(options.path, key)
-        if path is not None and key not in later and not locate(path).exists():
-            raise options.error(("path", key), f"{path}: no such file")
+
+    def files() -> None:
+        keys = ("pretrain_model_G", "grow_from", "pretrain_model_L", "daclip", "resume_state")
+        named = {key: getattr(options.path, key) for key in keys if key not in later}
+        missing = [key for key, path in named.items() if path is not None and not locate(path).exists()]
+        gathered(*(partial(_no_such_file, options, key) for key in missing))
+
+    data, validation, *_ = gathered(
+        lambda: sets.training_plan(options),
+        lambda: find_data(options),
+        files,
+        lambda: _check_distillation(options),
+        lambda: build_solvers(options, build_sde(options)),  # for its errors, before anything is loaded
+    )
     _check_perceptual(options, data)
-    _check_distillation(options)
-    build_solvers(options, build_sde(options))  # for its errors, before anything is loaded
-    return Inputs(data, find_data(options))
+    return Inputs(data, validation)
+
+
+def _no_such_file(options: Options, key: str) -> None:
+    path = getattr(options.path, key)
+    raise options.error(("path", key), f"{path}: no such file{looked(path)}")
 
 
 def _check_perceptual(options: Options, data: DataPlan) -> None:
@@ -130,7 +145,8 @@ def _check_distillation(options: Options) -> None:
         text = "missing, and path.pretrain_model_G names no weights to begin with"
         raise options.error(("train", "distill", "teacher"), text)
     if distill.teacher is not None and not locate(distill.teacher).exists():
-        raise options.error(("train", "distill", "teacher"), f"{distill.teacher}: no such file")
+        text = f"{distill.teacher}: no such file{looked(distill.teacher)}"
+        raise options.error(("train", "distill", "teacher"), text)
 
 
 def load_models(options: Options, device: torch.device) -> Models:
@@ -145,10 +161,12 @@ def load_models(options: Options, device: torch.device) -> Models:
             choice, recorded = metadata.architecture, described(metadata)
             log.info("initial weights: %s (%s)", metadata.source, metadata.weights)
         else:
-            choice = architecture(wanted.which_model_G or "", wanted.setting, wanted.variant)
+            choice = architecture(wanted.which_model_G or "", wanted.setting, options.variant)
             with torch.random.fork_rng(devices=[]):
                 torch.manual_seed(options.seed)
                 network = build(choice)
+            if path.grow_from is not None:
+                _grow(options, network)
         daclip, latent = load_encoders(options, device)
         for encoder in (daclip, latent):
             if encoder is not None:
@@ -169,6 +187,17 @@ def load_models(options: Options, device: torch.device) -> Models:
         daclip=daclip,
         latent=latent,
     )
+
+
+def _grow(options: Options, network: nn.Module) -> None:
+    weights = read_checkpoint(locate(options.path.grow_from or "")).state
+    try:
+        if not isinstance(network, NAFNet):
+            raise ValueError(f"needs a NAFNet, got {type(network).__name__}")
+        grow(network, weights)
+    except ValueError as error:
+        raise options.error(("path", "grow_from"), str(error)) from error
+    log.info("initial weights: those of %s, with a new level", options.path.grow_from)
 
 
 def make_run(options: Options, inputs: Inputs, folder: Path, device: torch.device, process: Process) -> Run:

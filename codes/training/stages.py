@@ -2,7 +2,8 @@
 
 import gc
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import torch
@@ -13,6 +14,9 @@ from ..config.stages import folder_of, in_stage, last_weights
 from ..evaluation.folder import open_folder, prepare_folder
 from ..runtime.device import choose_device
 from ..runtime.distributed import Process, processes
+from ..runtime.files import remove_leftovers
+from ..runtime.locks import claim
+from . import checkpoints
 from .loop import train
 from .setup import Inputs, find_inputs, load_models, make_run
 
@@ -32,18 +36,29 @@ def run(stages: Stages, *, fresh: bool = False) -> int:
         if fresh and len(stages) > 1:
             stages, fresh = _renumbered(stages, process), False
         if process.is_main:
-            for line in dict.fromkeys(line for stage in stages for line in stage.ignored):
+            for line in dict.fromkeys(line for stage in stages for line in (*stage.notes, *stage.ignored)):
                 log.info(line)
         for stage, found in zip(stages, inputs, strict=True):
             with in_stage(_title(stages, stage)):
                 if len(stages) > 1 and _is_finished(stage, process):
                     continue
                 folder = open_folder(stage, fresh, device, process)
-                code = train(make_run(stage, found, folder, device, process), process)
+                with _alone(folder, process):
+                    code = train(make_run(stage, found, folder, device, process), process)
             if code:
                 return code
             gc.collect()  # the DDP wrapper, which is part of a reference cycle, and its network
     return 0
+
+
+@contextmanager
+def _alone(folder: Path, process: Process) -> Iterator[None]:
+    """Wait until no other training works in the folder, and remove what killed ones left there."""
+    with claim(folder, wait=None) if process.is_main else nullcontext():
+        if process.is_main:
+            remove_leftovers(folder)
+        process.barrier()
+        yield
 
 
 def describe(stages: Stages) -> str:
@@ -57,7 +72,7 @@ def describe(stages: Stages) -> str:
             lines += [yaml.safe_dump(resolved(stage), sort_keys=False, allow_unicode=True).rstrip(), ""]
         else:
             lines += [f"  {change}" for change in difference(resolved(before), resolved(stage))]
-        lines += [f"ignored: {line}" for line in stage.ignored]
+        lines += [*stage.notes, *(f"ignored: {line}" for line in stage.ignored)]
         lines += [f"train on {task.name}: {len(task.items)} images" for task in found.data.tasks]
         lines += [f"validate on {task.name}: {len(task.items)} images" for task in found.validation]
         lines.append(f"{_network(stage, before)}; {stage.train.niter} steps into {folder_of(stage)}")
@@ -92,8 +107,9 @@ def _title(stages: Stages, stage: Options) -> str:
 
 
 def _is_finished(stage: Options, process: Process) -> bool:
-    """Whether the last weights of a stage exist; raises OptionsError if they were made with other options."""
-    finished = last_weights(stage).is_file()
+    """Whether a stage has its last weights, undamaged; raises OptionsError if they were made with other options."""
+    weights = last_weights(stage)
+    finished = weights.is_file() and not checkpoints.is_damaged(weights)
     if finished:
         prepare_folder(stage, False)
     if process.is_main:

@@ -23,7 +23,8 @@ from ..solvers import Plan
 Image = NDArray[np.uint8]
 Scores = dict[str, dict[str, float]]  # by 'task/solver'
 
-# Not a solver: the data prediction at t = T from the prior, with which every sampling begins.
+# Not a solver: the data prediction where every sampling begins; at t = T from the prior, or for denoising at the time
+# that fits the noise.
 START = "t=T"
 
 
@@ -82,13 +83,14 @@ class Validation:
 
 @torch.inference_mode()
 def predicted_at_start(restorer: Restorer, lq: Tensor, generator: torch.Generator) -> Tensor:
-    """The clean image predicted at t = T from the state that sampling starts from."""
+    """The clean image predicted from the state that sampling starts from."""
     sde = restorer.sde
     mu, skips = (lq, None) if restorer.latent is None else restorer.latent.encode(lq)
     x = sde.prior(mu, torch.randn(mu.shape, generator=generator).to(mu))
-    y = restorer.predictor(lq)(x, mu, float(sde.T))
+    y = restorer.predictor(lq)(x, mu, sde.start.t)
     # A noise prediction says nothing about the image where alpha is 0; samplers use the alpha of t = T.
-    start = sde.point(sde.T) if restorer.fit_target == "noise" else Point(sde.T, 0.0, sde.sigma_inf, -float("inf"))
+    known = restorer.fit_target == "noise" or not sde.reverts
+    start = sde.start if known else Point(sde.T, 0.0, sde.sigma_inf, -float("inf"))
     data = convert(y, x, mu, start, source=restorer.fit_target, target="data", sigma_inf=sde.sigma_inf)
     if restorer.latent is not None and skips is not None:
         data = restorer.latent.decode(data, skips)

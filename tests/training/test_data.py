@@ -143,7 +143,9 @@ def test_times_and_shares():
     own = [(t, asked) for t, prior, asked in drawn if asked and not prior]
     assert len(own) / 4000 == pytest.approx(0.3, abs=0.03) and not any(prior and asked for _, prior, asked in drawn)
     assert all(t <= asked <= 100 for t, asked in own)
-    assert np.mean([asked == t for t, asked in own if t < 100]) == pytest.approx(0.25, abs=0.05)
+    assert np.mean([asked == t for t, asked in own if t < 100]) == pytest.approx(0.1, abs=0.03)
+    assert np.mean([asked == 100 for t, asked in own if t < 90]) == pytest.approx(0.5 + 0.4 * 0.02, abs=0.04)
+    assert np.mean([asked - t for t, asked in own if t < asked < 100]) > 15  # times in between are used, too
     plain = [t for t, prior, _ in drawn if not prior]
     assert min(plain) == 1 and max(plain) == 100 and np.mean(plain) == pytest.approx(50.5, abs=2.5)
     sde = MeanRevertingSDE()

@@ -12,7 +12,8 @@ from codes.data.images import save_image
 
 from .helpers import photo, write_options
 
-PUBLISHED = Path(__file__).parents[1] / "data" / "published"
+PROJECT = Path(__file__).parents[2]
+PUBLISHED = PROJECT / "tests" / "data" / "published"
 
 
 @pytest.mark.parametrize("file", sorted(PUBLISHED.glob("train-*.yml")), ids=lambda file: file.stem)
@@ -24,9 +25,14 @@ def test_published_files_say_what_is_missing(file, tmp_path, monkeypatch, capsys
     if raw["model"] == "latent":
         assert message.startswith(f"{file}: model: latent (training the network between images and latents) is not")
     else:
-        dataset = raw["datasets"]["train"]
-        root = dataset.get("dataroot") or dataset.get("dataroot_LQ") or dataset["dataroot_GT"]
-        assert message == f"{file}: datasets.train: {root}: no such folder\n"
+        lines, looked = [], f"; looked beside the option file, in {tmp_path} and in {PROJECT}"
+        for name, dataset in raw["datasets"].items():
+            root = dataset.get("dataroot") or dataset.get("dataroot_LQ") or dataset["dataroot_GT"]
+            lines.append(f"{file}: datasets.{name}: {root}: no such folder{looked}")
+        for key in ("pretrain_model_G", "pretrain_model_L", "daclip", "resume_state"):
+            if raw["path"].get(key):
+                lines.append(f"{file}: path.{key}: {raw['path'][key]}: no such file{looked}")
+        assert message.splitlines() == lines  # all in one go
 
 
 def test_published_files_resolve_with_their_data(tmp_path, monkeypatch, capsys):

@@ -138,7 +138,7 @@ def test_initial_weights_and_states_are_of_the_first_stage_unless_a_stage_names_
     ("given", "expected"),
     [
         ({"sharp": {"train.nitre": 5}}, "stages.sharp.train.nitre: unknown option, did you mean 'niter'?"),
-        ({"sharp": {"train.niter": 0}}, "stages.sharp.train.niter: expected an integer of at least 1, got 0"),
+        ({"sharp": {"train.niter": 0}}, "stages.sharp.train.niter: expected an integer from 1 to 1,000,000,000, got 0"),
         ({"sharp": {"train.task_weights": {"snowy": -1}}}, "stages.sharp.train.task_weights.snowy: expected a number"),
         ({"sharp": {"train": {"niter": 5}}}, "stages.sharp.train: expected dotted keys, for example train.niter"),
         ({"sharp": {"name": "other"}}, "stages.sharp.name: is common to all stages"),

@@ -12,11 +12,11 @@ from codes.commands.train import main as train
 from codes.config import load_options
 from codes.data.varied import KINDS, NONE, generator_of, varied_pair
 from codes.names import TASKS
-from codes.training import loop, sets
+from codes.training import checkpoints, loop, sets
 from codes.training.data import TrainingSet
 from codes.training.loader import batches
 
-from .helpers import ALONE, CODED, first_batch, make_run, photo, write_options
+from .helpers import ALONE, CODED, first_batch, make_run, photo, torchrun, write_options
 
 VARIED_DATA = {"datasets__train__degradation": "all", "datasets__train__varied": True}
 
@@ -110,6 +110,28 @@ def test_recognition_is_a_part_of_the_loss_and_trains_the_encoder(copy):
     before = weight.detach().clone()
     loop.step(with_it, loop.make_learner(with_it, ALONE), batch, ALONE)
     assert not torch.equal(weight, before)
+
+
+def test_recognition_alone_changes_the_encoder_alone(copy):
+    """With two processes as with one, and by the same batches."""
+    changes = {**VARIED_DATA, "network_G": CODED, "train__weight": 0, "train__recognition_weight": 1}
+    file = write_options(copy, "named", **changes, train__niter=3, train__val_freq=100)
+    assert train(["-opt", str(file)]) == 0
+    before = make_run(copy, **changes).models.network.state_dict()
+    after = checkpoints.read(copy / "results" / "named" / "training_state" / "3.state")["network"]
+    changed = {key for key in before if not torch.equal(before[key], after[key])}
+    assert changed and all(key.startswith("encoder.") for key in changed)
+    two = write_options(copy, "two", **changes, train__niter=3, train__val_freq=100)
+    torchrun(2, two)
+    divided = checkpoints.read(copy / "results" / "two" / "training_state" / "3.state")["network"]
+    for key in after:
+        torch.testing.assert_close(divided[key], after[key], rtol=1e-3, atol=1e-5)
+
+
+def test_a_training_of_nothing_is_refused(copy, capsys):
+    file = write_options(copy, **VARIED_DATA, network_G=CODED, train__weight=0)
+    assert train(["-opt", str(file)]) == 2
+    assert "train.weight: 0 trains only the recognition of degradations, and" in capsys.readouterr().err
 
 
 def test_recognition_needs_a_network_that_recognises(copy, capsys):

@@ -5,24 +5,24 @@ BIN := $(VENV)/bin
 # One thread per test worker: two workers with two OpenMP threads each slow each other down tenfold.
 WORKERS ?= auto
 
-.PHONY: help install weights demo exact-demo app test lint typecheck unit format
+.PHONY: help install weights demo exact-demo app test test-integrations lint typecheck unit fuzz format docs notebook
 
 help:            ## list the targets
 	@grep -hE '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
 
 install: $(VENV)/.installed  ## make .venv and install everything, pinned
 
-$(VENV)/.installed: requirements.txt pyproject.toml
+$(VENV)/.installed: requirements.txt .ci/constraints.txt pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.txt -e '.[dev,app,diffusers]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.txt -c .ci/constraints.txt -e '.[dev,docs]'
 	@touch $@
 
-# LPIPS and FID tests are skipped without them, so being offline stops nothing.
-weights: install  ## fetch the weights of LPIPS and FID into pretrained/metrics/
+# Tests of metrics with weights are skipped without them, so being offline stops nothing.
+weights: install  ## fetch the weights of the metrics into the user's cache
 	@$(BIN)/python scripts/fetch_weights.py || echo "continuing without these weights"
 
-demo: weights    ## restore the demonstration images, degraded in ten ways; writes results/test/
-	$(BIN)/python test.py -opt options/test.yml
+demo: weights    ## restore the demonstration images, degraded in ten ways; writes results/demo/
+	$(BIN)/python test.py -opt options/demo.yml
 
 exact-demo: install  ## solve an exactly solvable problem with every solver; writes results/exact-demo/
 	$(BIN)/python scripts/exact_demo.py
@@ -30,7 +30,12 @@ exact-demo: install  ## solve an exactly solvable problem with every solver; wri
 app: weights     ## open the web page on http://127.0.0.1:7860
 	$(BIN)/python app.py
 
-test: lint typecheck unit  ## everything CI checks
+test: lint typecheck unit  ## lint, types, tests
+
+# Installs about 100 MB more: onnx, onnxruntime, openvino, spandrel.
+test-integrations: install  ## try the libraries that the project works with, and the wheel in a new environment
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c requirements.txt -c .ci/constraints.txt -e '.[export]' spandrel
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile tests/integrations
 
 lint: install
 	$(BIN)/ruff check .
@@ -40,8 +45,18 @@ typecheck: install
 	$(BIN)/mypy
 
 unit: weights
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) -q
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) -q --ignore=tests/integrations
+
+fuzz: weights    ## damaged and hostile files, many times more of them than in `make test`
+	MR_FUZZ=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) -q -m hypothesis
 
 format: install  ## rewrite the sources in the project's style
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+# Not --quiet: that would also silence the warnings that --strict counts.
+docs: install    ## build the documentation into site/; an unknown page, anchor or name is an error
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+notebook: install  ## run the notebook and keep its outputs
+	OMP_NUM_THREADS=1 $(BIN)/python docs/site/notebook.py

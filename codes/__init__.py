@@ -13,16 +13,19 @@ One level below, `sample(network, sde, mu, solver)` runs a solver on any network
 
 from typing import TYPE_CHECKING, Any
 
+__version__ = "0.2.0"
+
 if TYPE_CHECKING:
     from .config import OptionsError
     from .data.images import ImageError, read_image, save_image, to_uint8
     from .restoration.loading import load_restorer
     from .restoration.restorer import Restoration, Restorer
-    from .sde import MeanRevertingSDE
+    from .sde import DenoisingSDE, MeanRevertingSDE
     from .solvers import SOLVERS, NonFiniteError, Plan, SampleOutput, Solver, StepInfo, make_plan, sample
 
 __all__ = [
     "SOLVERS",
+    "DenoisingSDE",
     "ImageError",
     "MeanRevertingSDE",
     "NonFiniteError",
@@ -42,6 +45,7 @@ __all__ = [
 ]
 
 _MODULES = {
+    "DenoisingSDE": ".sde",
     "ImageError": ".data.images",
     "MeanRevertingSDE": ".sde",
     "OptionsError": ".config",

@@ -1,6 +1,7 @@
 """The vocabulary of the project, and errors for words that are not in it."""
 
 import difflib
+import re
 from collections.abc import Callable, Iterable
 from typing import Any, Literal, TypeVar, get_args
 
@@ -13,6 +14,19 @@ TASKS: tuple[str, ...] = tuple(row.name for row in DEGRADATIONS.values() if row.
 
 Prediction = Literal["noise", "data", "velocity", "score"]
 PREDICTIONS: tuple[Prediction, ...] = get_args(Prediction)  # what a network may predict
+
+
+_FOLDER = re.compile(r"\w[\w.+ -]*")
+FOLDER_NAME = "a name of letters, digits, '.', '_', '-' that starts with a letter or digit"  # in messages
+
+
+def is_folder_name(name: str) -> bool:
+    """Whether a name from an option file may become part of a path: one harmless component, and not a long one.
+
+    >>> [is_folder_name(name) for name in ("rainy", "a-b.2", "..", "a/b", "", "x" * 300)]
+    [True, True, False, False, False, False]
+    """
+    return bool(_FOLDER.fullmatch(name)) and len(name.encode(errors="surrogateescape")) <= 200
 
 
 class OptionValueError(ValueError):

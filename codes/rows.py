@@ -22,9 +22,11 @@ class Metric:
 
     name             in option files and records
     label            for people
-    function         per image: f(restored, clean) of two uint8 images (H, W, 3); where it needs weights, a class whose
-                     objects are called like that. Per set: f(features, features) of Inception features (N, 2048)
+    function         per image: f(restored, clean) of two uint8 images (H, W, 3), f(restored) if it needs no clean
+                     one; where it needs weights, a class whose objects are called like that.
+                     Per set: f(features, features) of Inception features (N, 2048)
     per              whether it is computed for each image or for a whole set
+    needs_clean      whether it compares with clean images
     lower_is_better  which way is better
     digits           after the decimal point, in tables
     smallest_side    of an image (without its border) that the metric is defined for
@@ -38,11 +40,12 @@ class Metric:
     label: str
     function: str
     per: Literal["image", "set"] = "image"
+    needs_clean: bool = True
     lower_is_better: bool
     digits: int
     smallest_side: int = 1
     crop: bool = True
-    needs_weights: Literal["lpips", "fid"] | None = None
+    needs_weights: Literal["lpips", "fid", "niqe", "brisque"] | None = None
     unit: str = ""
     logarithmic: bool = False
 
@@ -124,6 +127,28 @@ METRICS = {
             lower_is_better=True,
             digits=5,
             needs_weights="fid",
+        ),
+        Metric(
+            name="niqe",
+            label="NIQE",
+            function="metrics.natural:NIQE",
+            needs_clean=False,
+            lower_is_better=True,
+            digits=3,
+            smallest_side=96,  # its blocks
+            crop=False,
+            needs_weights="niqe",
+        ),
+        Metric(
+            name="brisque",
+            label="BRISQUE",
+            function="metrics.natural:BRISQUE",
+            needs_clean=False,
+            lower_is_better=True,
+            digits=2,
+            smallest_side=16,  # at half the size, its window of 7 must fit
+            crop=False,
+            needs_weights="brisque",
         ),
     )
 }

@@ -4,15 +4,19 @@
 
     pipeline = MeanRevertingPipeline.from_checkpoint("model.safetensors")
     restored = pipeline(image, num_inference_steps=8, generator=torch.Generator().manual_seed(0)).images[0]
-    pipeline.save_pretrained("my-model")  # and MeanRevertingPipeline.from_pretrained("my-model")
+    pipeline.save_pretrained("my-model")  # and MeanRevertingPipeline.from_pretrained("my-model"), or
 
-Needs diffusers (`pip install -e '.[diffusers]'`). The scheduler makes the steps of the same plan with the same
-function as `sample(...)`, one evaluation per entry of `timesteps`: both give the same bits.
+    pipeline = diffusers.DiffusionPipeline.from_pretrained("my-model", trust_remote_code=True)
+
+Needs diffusers (`pip install 'mr-sampler[diffusers]'`). The scheduler makes the steps of the same plan with the same
+function as `sample(...)`, one evaluation per entry of `timesteps`: both give the same bits. It needs torch, numpy and
+diffusers alone, so what the networks and images need is imported where it is used.
 """
 
 from __future__ import annotations
 
 import inspect
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -23,11 +27,7 @@ import torch
 from torch import Tensor
 
 from . import defaults
-from .data.images import as_image, to_uint8
 from .names import check_choice
-from .networks import architecture, build
-from .networks.checkpoints import load_network, published_sde
-from .networks.predictor import predictor
 from .prediction import convert
 from .runtime.torchvision_compat import ensure_torchvision
 from .sde import MeanRevertingSDE
@@ -42,7 +42,7 @@ try:
     from diffusers.pipelines.pipeline_utils import ImagePipelineOutput
     from diffusers.utils import BaseOutput
 except ImportError as error:
-    raise ImportError("codes.scheduler needs diffusers: pip install -e '.[diffusers]'") from error
+    raise ImportError("this module needs diffusers: pip install 'mr-sampler[diffusers]'") from error
 
 Generators = torch.Generator | Sequence[torch.Generator]
 # The configuration's solver options with their defaults; `set_timesteps` chooses the number of evaluations.
@@ -79,6 +79,9 @@ class MRSamplerScheduler(SchedulerMixin, ConfigMixin):  # type: ignore[misc]
     of `Solver`; without an algorithm it is the project's default solver. `timesteps` has an entry for each network
     evaluation; as in diffusers' own Heun scheduler, times repeat where a method evaluates twice.
 
+    `lower_order_final` is diffusers' name for `last_order`: True makes the last step one of first order, False like the
+    others. It applies to multistep algorithms, as there.
+
     >>> scheduler = MRSamplerScheduler(algorithm="posterior", fit_target="data")
     >>> scheduler.set_timesteps(4)
     >>> mu = torch.zeros(1, 3, 8, 8)  # the degraded image
@@ -102,6 +105,7 @@ class MRSamplerScheduler(SchedulerMixin, ConfigMixin):  # type: ignore[misc]
         eps: float = 0.005,
         convention: str = "daclip",
         thetas: Sequence[float] | None = None,
+        lower_order_final: bool | None = None,
         **solver: Any,
     ) -> None:
         for name in solver:
@@ -127,6 +131,10 @@ class MRSamplerScheduler(SchedulerMixin, ConfigMixin):  # type: ignore[misc]
         if given["algorithm"] is None:
             changed = {name: value for name, value in given.items() if value != OPTIONS[name].default}
             given = {**defaults.SOLVER, **changed, "algorithm": defaults.SOLVER["algorithm"]}
+        if self.config.lower_order_final is not None:
+            if given.get("last_order") is not None:
+                raise ValueError("lower_order_final and last_order are one option: give one of them")
+            given["last_order"] = int(self.config.lower_order_final)
         return Solver(num_sample_steps=nfe, **given)
 
     # ---- diffusers' interface
@@ -263,6 +271,8 @@ class RestorationNetwork(ModelMixin, ConfigMixin):  # type: ignore[misc]
     @register_to_config  # type: ignore[untyped-decorator]
     def __init__(self, which_model_G: str, setting: dict[str, Any], variant: str | None = None) -> None:
         super().__init__()
+        from .networks import architecture, build
+
         self.network = build(architecture(which_model_G, setting, variant))
 
     @classmethod
@@ -273,13 +283,26 @@ class RestorationNetwork(ModelMixin, ConfigMixin):  # type: ignore[misc]
             return loaded
         # diffusers replaces our tensors by the file's, which lack their faster memory layout; copy the values instead.
         config = {name: value for name, value in loaded.config.items() if not name.startswith("_")}
-        network = cls(**config).to(loaded.device, loaded.dtype)
+        network = cls(**config)
+        network.network.to(loaded.device, loaded.dtype)  # the module within, because diffusers' own `to` warns
         network.load_state_dict(loaded.state_dict())
         return network.eval()
 
     def forward(self, x: Tensor, mu: Tensor, t: float | Tensor, **contexts: Tensor | None) -> Tensor:
         """The prediction for the states x with the degraded images mu at the time t."""
+        from .networks.predictor import predictor
+
         return predictor(self.network, **contexts)(x, mu, t)  # type: ignore[arg-type]
+
+
+_MODULE = "mr_sampler.scheduler"
+_LOADER = "mr_sampler_pipeline"
+_LOADER_TEXT = f'''"""Needs the package: pip install 'mr-sampler[diffusers]'."""
+
+from {_MODULE} import MeanRevertingPipeline
+
+__all__ = ["MeanRevertingPipeline"]
+'''
 
 
 class MeanRevertingPipeline(DiffusionPipeline):  # type: ignore[misc]
@@ -289,11 +312,47 @@ class MeanRevertingPipeline(DiffusionPipeline):  # type: ignore[misc]
         super().__init__()
         self.register_modules(network=network, scheduler=scheduler)
 
+    def save_config(self, save_directory: str | Path, push_to_hub: bool = False, **options: Any) -> None:
+        """Write model_index.json, and a file of Python with which diffusers finds this class by itself.
+
+        Both name the installed package, also where this is written from a clone of the project.
+        """
+        folder = Path(save_directory)
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"{_LOADER}.py").write_text(_LOADER_TEXT)
+        super().save_config(save_directory, push_to_hub=push_to_hub, **options)
+
+    def to_json_string(self) -> str:
+        """The content of model_index.json."""
+        index = json.loads(super().to_json_string())
+        index["_class_name"] = [_LOADER, type(self).__name__]
+        for name in ("network", "scheduler"):
+            index[name][0] = _MODULE
+        return json.dumps(index, indent=2) + "\n"
+
+    @classmethod
+    def from_pretrained(cls, pretrained_model_name_or_path: str | Path, **options: Any) -> MeanRevertingPipeline:
+        """Load what `save_pretrained` wrote, and run none of its files; `options` are those of diffusers' models."""
+        shared = ("cache_dir", "force_download", "local_files_only", "revision", "token")
+        path, options = pretrained_model_name_or_path, {"low_cpu_mem_usage": False, **options}
+        scheduler = options.pop("scheduler", None) or MRSamplerScheduler.from_pretrained(
+            path, subfolder="scheduler", **{key: value for key, value in options.items() if key in shared}
+        )
+        network = options.pop("network", None) or RestorationNetwork.from_pretrained(
+            path, subfolder="network", **options
+        )
+        return cls(network, scheduler)
+
     @classmethod
     def from_checkpoint(cls, path: str | Path, **scheduler_options: Any) -> MeanRevertingPipeline:
         """A pipeline from a self-describing checkpoint; explicit scheduler options override its metadata."""
+        from .networks.checkpoints import load_network, published_sde
+
         loaded, metadata = load_network(path)
         choice = metadata.architecture
+        if choice.variant == "denoising":
+            text = "networks of denoising-sde take no degraded image, and the scheduler has no such process"
+            raise ValueError(f"{path}: {text}; use codes.load_restorer")
         network = RestorationNetwork(choice.which_model_G, dict(choice.setting), choice.variant)
         network.network.load_state_dict(loaded.state_dict())
         recorded: dict[str, Any] = {"fit_target": metadata.fit_target or "noise"}
@@ -323,6 +382,8 @@ class MeanRevertingPipeline(DiffusionPipeline):  # type: ignore[misc]
         output_type    'pil', 'np' (B, H, W, 3) in [0, 1], or 'pt' (B, 3, H, W)
         callback_on_step_end   called with (pipeline, step, timestep, {"x": state}) after each evaluation
         """
+        from .networks.predictor import predictor
+
         mu = _batch(image).to(self.network.device, self.network.dtype)
         predict = predictor(self.network.network, text_context=text_context, image_context=image_context)
         self.scheduler.set_timesteps(num_inference_steps, self.network.device)
@@ -339,6 +400,8 @@ class MeanRevertingPipeline(DiffusionPipeline):  # type: ignore[misc]
 def _batch(image: Any) -> Tensor:
     if isinstance(image, Tensor) and image.ndim == 4:
         return image
+    from .data.images import as_image
+
     return torch.stack([as_image(one) for one in (image if isinstance(image, list | tuple) else [image])])
 
 
@@ -350,5 +413,7 @@ def _as_type(images: Tensor, output_type: str) -> Any:
     if output_type != "pil":
         raise ValueError(f"output_type: expected pil, np or pt, got {output_type!r}")
     from PIL import Image
+
+    from .data.images import to_uint8
 
     return [Image.fromarray(to_uint8(one)) for one in images]

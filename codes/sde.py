@@ -1,4 +1,4 @@
-"""The mean-reverting SDE of IR-SDE, Refusion and DA-CLIP.
+"""The mean-reverting SDE of IR-SDE, Refusion and DA-CLIP, and the denoising process of denoising-sde.
 
     dx = theta_t (mu - x) dt + g_t dw,      g_t^2 = 2 sigma_inf^2 theta_t                              Eqs. (6), (8)
     x_t = alpha_t x0 + (1 - alpha_t) mu + sigma_t z,   z ~ N(0, I)                                     Eq. (7)
@@ -9,19 +9,20 @@ table whose cumulative sum is Theta. `MeanRevertingSDE` continues Theta to real 
 published schedules, as a spline for a custom table. alpha, sigma and lambda all follow from the one Theta, so that
 alpha^2 + (sigma / sigma_inf)^2 = 1 holds at every t. `sigma` is always the marginal standard deviation (the published
 code's `sigma_bar`), `g` the diffusion coefficient (its `sigma`).
+
+`DenoisingSDE` is the same schedule without reversion: x_t = x0 + sigma_t z. Its alpha is 1, so every solver applies to
+it as it is, with weight 0 for mu.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
-from scipy.interpolate import CubicSpline, PchipInterpolator
-from scipy.optimize import brentq
 from torch import Tensor
 
 from .names import OptionValueError, check_choice
@@ -70,6 +71,8 @@ class MeanRevertingSDE:
     convention: Literal["daclip", "irsde"] = "daclip"
     thetas: tuple[float, ...] | None = None
     interpolation: Literal["exact", "official"] = "exact"
+
+    reverts: ClassVar[bool] = True  # whether the mean of the state moves towards mu
 
     def __post_init__(self) -> None:
         check_choice("schedule", self.schedule, SCHEDULES)
@@ -135,17 +138,19 @@ class MeanRevertingSDE:
         return math.pi / (2 * (self.T + 2) * stretch), math.pi * _COSINE_OFFSET / stretch
 
     @cached_property
-    def _spline(self) -> CubicSpline | PchipInterpolator:
+    def _spline(self) -> Callable[..., Array]:
         """Theta of a custom table. The known knot (-1, 0) makes it 4x more accurate near t = 0."""
+        from scipy.interpolate import CubicSpline, PchipInterpolator  # nothing else here needs scipy
+
         knots = np.arange(-1, self.T + 1)
         values = np.concatenate([[0.0], np.cumsum(self.theta_table)])
         if len(knots) >= 4:
             spline = CubicSpline(knots, values)
             fine = np.linspace(-1, self.T, 32 * (self.T + 1) + 1)
             if np.all(spline(fine, 1) > 0):
-                return spline
+                return spline  # type: ignore[no-any-return]
         # A rough table can make the cubic spline overshoot; this one is less accurate but always monotone.
-        return PchipInterpolator(knots, values)
+        return PchipInterpolator(knots, values)  # type: ignore[no-any-return]
 
     def Theta(self, t: ArrayLike) -> Array:
         """The integral of theta up to any real t in [0, T], in units of dt; equals `Theta_table` at integers."""
@@ -237,14 +242,25 @@ class MeanRevertingSDE:
         if self.interpolation == "official":
             return float(np.interp(lambda_, self._lambda_table[::-1], np.arange(self.T, -1.0, -1.0)))
         snr = 2 * (lambda_ + math.log(self.sigma_inf))
-        target = 0.5 * float(np.logaddexp(0, -snr)) / self.dt
+        return self._t_from_Theta(0.5 * float(np.logaddexp(0, -snr)) / self.dt)
+
+    def _t_from_Theta(self, target: float) -> float:
         if target >= float(self.Theta(self.T)):
             return float(self.T)
         if target <= float(self.Theta(0.0)):
             return 0.0
-        return float(brentq(lambda t: float(self.Theta(t)) - target, 0.0, self.T, xtol=1e-13))
+        return root(lambda t: float(self.Theta(t)) - target, 0.0, float(self.T))
 
     # ---- points of a grid
+
+    @property
+    def start(self) -> Point:
+        """Where the reverse process begins: t = T."""
+        return self.point(self.T)
+
+    def start_sigma(self, first: Point) -> float:
+        """Standard deviation of the start around mu: sigma_inf at t = T, the marginal one for a later start."""
+        return self.sigma_inf if first.t >= self.T else first.sigma
 
     def point(self, t: float) -> Point:
         """The coefficients at a time."""
@@ -261,6 +277,17 @@ class MeanRevertingSDE:
             float(self.sigma_from_lambda(lambda_)),
             float(lambda_),
         )
+
+    # ---- from one point to another
+
+    def euler_terms(self, s: Point, t: Point) -> tuple[float, float]:
+        """(the integral of theta, half the integral of g^2) over a stride back from s to t."""
+        drift = math.log(t.alpha) - math.log(s.alpha)
+        return drift, self.sigma_inf**2 * drift
+
+    def transition_variance(self, s: Point, t: Point) -> float:
+        """Variance of the state at s given the one at t, which is before s."""
+        return self.sigma_inf**2 * -math.expm1(2 * (math.log(s.alpha) - math.log(t.alpha)))
 
     # ---- tensors
 
@@ -300,6 +327,127 @@ class MeanRevertingSDE:
             path.append(x)
             before, log_alpha_before = t, log_alpha
         return path
+
+
+@dataclass(frozen=True)
+class DenoisingSDE(MeanRevertingSDE):
+    """The process of denoising-sde: x_t = x0 + sigma_t z. The mean does not move, and the network takes no mu.
+
+    The schedule is that of 'irsde' with another eps. A reverse run begins with the noisy image itself, at the time
+    when sigma_t is the standard deviation of its noise.
+
+    noise_level   standard deviation of the noise to be removed, in 8-bit units
+    """
+
+    eps: float = 0.04
+    convention: Literal["daclip", "irsde"] = "irsde"
+    noise_level: float = 50.0
+
+    reverts: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 < self.noise_level / 255 <= self.sigma_inf:
+            most = f"max_sigma, {self.sigma_inf * 255:g}"
+            raise OptionValueError(
+                "noise_level", f"noise must be above 0 and at most {most}, to be removed, got {self.noise_level}"
+            )
+
+    def alpha(self, t: ArrayLike) -> Array:
+        """1 at every t."""
+        return np.ones_like(np.asarray(t, np.float64))
+
+    def _lambda_of(self, log_alpha: Array) -> Array:
+        with np.errstate(divide="ignore"):
+            return np.asarray(-np.log(self._sigma_of(log_alpha)))
+
+    def alpha_from_lambda(self, lambda_: ArrayLike) -> Array:
+        """1 at every lambda."""
+        return np.ones_like(np.asarray(lambda_, np.float64))
+
+    def sigma_from_lambda(self, lambda_: ArrayLike) -> Array:
+        """exp(-lambda)."""
+        return np.exp(-np.asarray(lambda_, np.float64))
+
+    def t_from_lambda(self, lambda_: float) -> float:
+        """The time with this lambda; values outside the schedule give the nearer end."""
+        if self.interpolation == "official":
+            return super().t_from_lambda(lambda_)
+        ratio = math.exp(-2 * lambda_) / self.sigma_inf**2
+        return self._t_from_Theta(math.inf if ratio >= 1 else -0.5 * math.log1p(-ratio) / self.dt)
+
+    @property
+    def start(self) -> Point:
+        """The time at which the process has the noise of the image."""
+        highest = float(self.sigma(self.T))
+        return self.point(self.T) if self.noise_level / 255 >= highest else self.point_from_lambda(self._start_lambda)
+
+    @property
+    def _start_lambda(self) -> float:
+        return -math.log(self.noise_level / 255)
+
+    @property
+    def published_start(self) -> int:
+        """The published start: the integer time nearest to it in Theta."""
+        share = (self.noise_level / 255 / self.sigma_inf) ** 2
+        target = -math.log(1 - share + 1e-6) / (2 * self.dt)
+        return int(np.abs(self.Theta_table - target).argmin())
+
+    def start_sigma(self, first: Point) -> float:
+        """0: the noisy image is the start."""
+        return 0.0
+
+    def euler_terms(self, s: Point, t: Point) -> tuple[float, float]:
+        """(0, half the integral of g^2) over a stride back from s to t."""
+        return 0.0, self.transition_variance(s, t) / 2
+
+    def transition_variance(self, s: Point, t: Point) -> float:
+        """Variance of the state at s given the one at t, which is before s."""
+        return s.sigma**2 - t.sigma**2
+
+    def prior(self, mu: Tensor, noise: Tensor) -> Tensor:
+        """The start of every reverse run: the noisy image."""
+        return mu.clone()
+
+    def forward(self, x0: Tensor, mu: Tensor, times: Sequence[float], noise: Sequence[Tensor]) -> list[Tensor]:
+        """Simulate the forward process from x0 at t = 0 through increasing `times`; returns the states there."""
+        path, x, before = [], x0, self.point(0.0)
+        for t, z in zip(times, noise, strict=True):
+            if not (before.t <= t <= self.T):
+                raise ValueError(f"times must increase within [0, {self.T}], got {t} after {before.t:g}")
+            point = self.point(t)
+            x = linear_combination([(1.0, x), (math.sqrt(self.transition_variance(point, before)), z)])
+            path.append(x)
+            before = point
+        return path
+
+
+def root(function: Callable[[float], float], low: float, high: float) -> float:
+    """The zero of an increasing function with a sign change between `low` and `high`, to 1e-13 or rounding.
+
+    Regula falsi after Illinois: an end that stays twice counts half, so that both ends close in.
+
+    >>> abs(root(lambda x: x * x - 2, 0.0, 2.0) - math.sqrt(2)) < 1e-15
+    True
+    """
+    below, above = function(low), function(high)
+    side = 0
+    for _ in range(200):
+        middle = high - above * (high - low) / (above - below)
+        value = function(middle)
+        if value == 0 or not low < middle < high:
+            return middle
+        if value < 0:
+            near, low, below = middle - low, middle, value
+            above *= 0.5 if side < 0 else 1
+            side = -1
+        else:
+            near, high, above = high - middle, middle, value
+            below *= 0.5 if side > 0 else 1
+            side = 1
+        if near < 1e-13 or high - low < 1e-13:
+            return middle
+    return middle
 
 
 def linear_combination(terms: list[tuple[float, Tensor]]) -> Tensor:

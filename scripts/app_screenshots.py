@@ -1,7 +1,8 @@
-"""Take the README's pictures of the web page, in Chromium:  python scripts/app_screenshots.py [--opt FILE].
+"""Take the documentation's pictures of the web page, in Chromium:  python scripts/app_screenshots.py [--opt FILE].
 
-Writes docs/images/app-restore.png and app-compare.png, each below 250 kB. All states of the page (start, running,
-finished, error; phone, dark) go to --all FOLDER, to be looked at after a change of its style.
+Writes docs/images/app-restore.png and app-compare.png, each below 250 kB. All states of the page (start, error,
+running, finished, advanced options, several photos, zoomed, comparison), for desktop and phone, light and dark, go to
+--all FOLDER, to be looked at after a change of its style.
 """
 
 import argparse
@@ -27,7 +28,9 @@ PHONE = {"viewport": {"width": 390, "height": 844}}
 def main() -> int:
     """Serve the page, drive it through its states and take pictures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--opt", default="options/test.yml", help="option file or weights to restore with")
+    parser.add_argument(
+        "--opt", default="pretrained/mr-universal.safetensors", help="option file or weights to restore with"
+    )
     parser.add_argument("--example", type=int, default=6, help="which of the ten examples, from 0 (default: 6, rainy)")
     parser.add_argument("--all", type=Path, metavar="FOLDER", help="write pictures of all states there")
     parser.add_argument("--chromium", default=shutil.which("chromium") or shutil.which("google-chrome"))
@@ -88,7 +91,9 @@ def restored(page: Any) -> None:
     """Press the button and wait for the result."""
     page.locator("#run").click()
     page.wait_for_selector("#status .note.info:has-text('Done')")
-    page.wait_for_function("[...document.querySelectorAll('#slider img')].every(i => i.complete && i.naturalWidth)")
+    page.wait_for_function(
+        "[...document.querySelectorAll('.first .viewer img')].every(i => i.complete && i.naturalWidth)"
+    )
     page.wait_for_timeout(1000)
 
 
@@ -100,28 +105,51 @@ def compared(page: Any) -> None:
     page.wait_for_timeout(500)
 
 
-def all_states(browser: Any, url: str, example: int, folder: Path, name: str, options: dict[str, Any]) -> None:
-    """Pictures of start, error, running, finished with several samples, and comparison."""
+def uploaded(page: Any, files: dict[str, bytes]) -> None:
+    """Choose files."""
+    page.locator("#image input[type=file]").first.set_input_files(
+        [{"name": name, "mimeType": "image/png", "buffer": content} for name, content in files.items()]
+    )
 
-    def shoot(state: str) -> None:
-        page.screenshot(path=folder / f"{name}-{state}.png", full_page=True)
+
+def all_states(browser: Any, url: str, example: int, folder: Path, name: str, options: dict[str, Any]) -> None:
+    """Pictures of every state."""
+
+    def shoot(state: str, full: bool = True) -> None:
+        page.wait_for_timeout(300)
+        page.screenshot(path=folder / f"{name}-{state}.png", full_page=full)
 
     page = opened(browser, url, example, **options)
-    shoot("start")
-    page.locator("#image input[type=file]").first.set_input_files(
-        {"name": "broken.png", "mimeType": "image/png", "buffer": b"\x89PNG\r\n\x1a\n"}
-    )
+    shoot("start", full=False)
+    uploaded(page, {"broken.png": b"\x89PNG\r\n\x1a\n"})
     page.wait_for_selector("#problem .note.error")
     shoot("error")
     page.locator("#examples button").nth(example).click()
-    page.wait_for_selector("#image img")
+    page.wait_for_selector("#problem .note.error", state="detached")
     page.locator("#samples input[type=number]").fill("3")
     page.locator("#run").click()
-    page.wait_for_function("document.querySelectorAll('#strip figure img').length > 3")
+    page.wait_for_function("document.querySelectorAll('#results .strip figure img').length > 2")
     shoot("running")
-    page.wait_for_selector("#heat img")
-    page.wait_for_timeout(1000)
+    page.wait_for_selector("figure.heat img")
+    page.wait_for_timeout(700)
     shoot("finished")
+    page.locator("#automatic input").uncheck()
+    page.locator("#advanced > button").click()
+    page.wait_for_selector("#tau")
+    shoot("advanced")
+    page.locator("#image [aria-label=Clear]").click()
+    photos = sorted((ROOT / "options" / "demo" / "GT").glob("*.png"))[:5]
+    uploaded(page, {photo.name: photo.read_bytes() for photo in photos})
+    page.wait_for_selector(f"#image img[alt='{photos[-1].name}']")
+    page.locator("#samples input[type=number]").fill("1")
+    page.locator("#run").click()
+    page.wait_for_selector(".photos button[data-photo]")
+    shoot("queue")
+    page.wait_for_selector("#status .note.info:has-text('Done')")
+    page.locator(".photos button[data-photo]").nth(2).click()
+    for _ in range(2):
+        page.locator(".viewer [data-zoom=in] >> visible=true").click()
+    shoot("zoomed")
     compared(page)
     shoot("compared")
     page.context.close()

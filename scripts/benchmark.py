@@ -11,13 +11,14 @@ from launcher import start
 def main(argv: list[str] | None = None) -> int:
     """Run the chosen benchmarks and print them."""
     import torch
-    from benchmarks import networks, pipeline, sizes, solvers
+    from benchmarks import limit, networks, pipeline, sizes, solvers
 
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--solvers", action="store_true", help="arithmetic of one sampling step, without a network")
     parser.add_argument("--networks", action="store_true", help="evaluations of the published networks, full size")
     parser.add_argument("--precisions", action="store_true", help="DA-CLIP's U-Net in fp32, bf16 and fp16")
     parser.add_argument("--orders", action="store_true", help="a network at 256x256, fresh and after other sizes")
+    parser.add_argument("--limit", action="store_true", help="share of the machine's limit that the networks reach")
     parser.add_argument("--pipeline", action="store_true", help="share of an evaluation that is not the network's")
     parser.add_argument("--sizes", type=int, nargs="+", default=[128, 256], help="image sides (default: 128 256)")
     parser.add_argument("--batches", type=int, nargs="+", default=[1, 4], help="batch sizes (default: 1 4)")
@@ -25,11 +26,18 @@ def main(argv: list[str] | None = None) -> int:
         "--only", nargs="+", choices=list(networks.NETWORKS), default=["daclip-unet", "refusion-nafnet"],
         help="networks (default: daclip-unet refusion-nafnet)",
     )  # fmt: skip
+    parser.add_argument(
+        "--weights",
+        default="pretrained/mr-universal.safetensors",
+        metavar="FILE",
+        help="network of --limit besides these",
+    )
     parser.add_argument("--repeats", type=int, default=5, help="timed evaluations of a network (default: 5)")
     parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
     options = parser.parse_args(argv)
-    if not (options.solvers or options.networks or options.precisions or options.orders or options.pipeline):
-        parser.error("nothing to do: name a benchmark, --solvers, --networks, --precisions, --orders or --pipeline")
+    subjects = ("solvers", "networks", "precisions", "orders", "limit", "pipeline")
+    if not any(getattr(options, subject) for subject in subjects):
+        parser.error(f"nothing to do: name a benchmark, {', '.join(f'--{subject}' for subject in subjects)}")
     threads = torch.get_num_threads()
     results: dict[str, Any] = {"threads": threads, "torch": torch.__version__}
     if options.solvers:
@@ -57,6 +65,12 @@ def main(argv: list[str] | None = None) -> int:
             for each in orders:
                 ratios = "   ".join(f"{key} {value:.2f}" for key, value in each.items() if "/" in key)
                 print(f"  {each['network']:16} fresh {each['seconds']['fresh']:.3f} s   {ratios}")
+    if options.limit:
+        names = [*options.only, options.weights]
+        results["limit"] = shares = limit.run(names, options.sizes, options.repeats)
+        if not options.json:
+            print(f"one evaluation on {limit.processor()}, {threads} threads, best of {options.repeats}:")
+            print(limit.table(shares))
     if options.pipeline:
         results["pipeline"] = row = pipeline.measure()
         if not options.json:

@@ -1,4 +1,4 @@
-"""python scripts/fetch_weights.py: download the weights of LPIPS and FID (see --help)."""
+"""python scripts/fetch_weights.py: download the weights and parameters of the metrics (see --help)."""
 
 import sys
 

@@ -12,7 +12,9 @@ def main(argv: list[str] | None = None) -> int:
     """Write the picture."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("output", type=Path, nargs="?", default=Path("docs/images/restored.png"))
-    parser.add_argument("--opt", default="options/test.yml", help="option file or weights (default: %(default)s)")
+    parser.add_argument(
+        "--opt", default="pretrained/mr-universal.safetensors", help="option file or weights (default: %(default)s)"
+    )
     parser.add_argument("--cell", type=int, default=160, help="side of an image in pixels (default: %(default)s)")
     options = parser.parse_args(argv)
     import numpy as np

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from html import unescape
 from pathlib import Path
 from typing import Any
 
@@ -52,11 +53,11 @@ class Server:
 
 @contextmanager
 def running(folder: Path) -> Iterator[Server]:
-    """A page that takes files of up to 1 MB and images of up to 1 megapixel."""
+    """A page that takes files of up to 1 MB and 13 megapixels, and shrinks photos to 0.1 megapixels."""
     weights = folder / "tiny.safetensors"
     write_weights(weights)
     command = [sys.executable, "app.py", "--opt", str(weights), "--set", "device=cpu", "--port", "0"]
-    command += ["--max-megabytes", str(MEGABYTES), "--max-megapixels", "1"]
+    command += ["--max-megabytes", str(MEGABYTES), "--max-megapixels", "13", "--shrink-above", "0.1"]
     environment = os.environ | {"TMPDIR": str(folder), "OMP_NUM_THREADS": "1", "GRADIO_ALLOWED_PATHS": "/"}
     process = subprocess.Popen(
         command, cwd=ROOT, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
@@ -113,11 +114,11 @@ class Client:
         return self.http.post("/gradio_api/run/predict", json=self.body(self.function(widget, event), data))
 
     def check(self, value: dict[str, Any]) -> tuple[Any, str]:
-        """What the page shows for an upload: the image's value, and the message."""
-        response = self.call("image", "upload", [value])
+        """What the page shows for an upload: the gallery's value, and the message."""
+        response = self.call("image", "upload", [in_gallery(value)])
         assert response.status_code == 200, response.text
-        image, _, problem, _ = response.json()["data"]
-        return image, problem
+        images, _, problem, _ = response.json()["data"]
+        return images, problem
 
     def run(self, widget: str, data: list[Any]) -> Iterator[dict[str, Any]]:
         """Press a button; yields the messages of the queue until the work is done."""
@@ -144,6 +145,26 @@ class Client:
         function = self.function(widget, "click")
         return dict(zip([self.names.get(i) for i in function["outputs"]], message["output"]["data"], strict=True))
 
-    def settings(self, image: Any, nfe: int = 2, samples: int = 1, solver: str = "mrsampler-pc") -> list[Any]:
-        """The values that the restore button sends: image, reference, solver, evaluations, seed, samples."""
-        return [image, None, solver, nfe, 0, samples]
+    def settings(self, *images: Any, **changes: Any) -> list[Any]:
+        """The values that the restore button sends: images, reference, and the fields of `Choice`."""
+        return [in_gallery(*images), None, *settings(**changes)]
+
+    def downloads(self, results: str, kind: str = "file") -> list[tuple[str, bytes]]:
+        """The files behind the links of a page's results: names and contents."""
+        found = re.findall(rf'<a class="download {kind}" href="([^"]*)" download="([^"]*)"', results)
+        return [(unescape(name), self.http.get(unescape(address)).content) for address, name in found]
+
+
+def in_gallery(*images: Any) -> list[Any]:
+    """Uploaded files as the value of the page's gallery."""
+    return [{"image": image, "caption": None} for image in images]
+
+
+def settings(**changes: Any) -> list[Any]:
+    """The values of the page's settings, in their order."""
+    values = {
+        "solver": "mrsampler-pc", "nfe": 2, "seed": 0, "samples": 1, "automatic": True, "strength": 1.0, "full": False,
+        "order": "", "tau": "", "grid": "", "clamp": "", "compat": "",
+    }  # fmt: skip
+    assert changes.keys() <= values.keys()
+    return list((values | changes).values())

@@ -1,13 +1,28 @@
 """Fixtures that several test files share."""
 
+import os
 import shutil
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from codes.config import load_options
 from codes.metrics import LPIPS, InceptionFeatures, MissingWeights
 
 from .evaluation import write_weights
+
+# The same examples in every run; `make fuzz` draws new ones, and many more.
+_FUZZ = os.environ.get("MR_FUZZ") == "1"
+settings.register_profile(
+    "here",
+    max_examples=2000 if _FUZZ else 25,
+    derandomize=not _FUZZ,
+    database=None,
+    deadline=None,
+    print_blob=_FUZZ,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+settings.load_profile("here")
 
 
 @pytest.fixture(scope="session")
@@ -34,6 +49,13 @@ def load(tmp_path):
 def copy(world, tmp_path):
     """What the test file's `world` was made from, without its results."""
     shutil.copytree(world, tmp_path / "copy", ignore=shutil.ignore_patterns("results"))
+    return tmp_path / "copy"
+
+
+@pytest.fixture
+def place(world, tmp_path):
+    """A copy of the test file's `world` to spoil."""
+    shutil.copytree(world, tmp_path / "copy")
     return tmp_path / "copy"
 
 

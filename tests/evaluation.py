@@ -8,22 +8,29 @@ from typing import Any
 import numpy as np
 import torch
 
+from codes.commands.test import main as evaluate
 from codes.data.images import save_image
-from codes.networks import architecture, build
+from codes.networks import Architecture, architecture, build
 from codes.networks.checkpoints import Metadata, SDESettings, save_checkpoint
 
 SETTING = {"img_channel": 3, "width": 8, "enc_blk_nums": [1, 1], "middle_blk_num": 1, "dec_blk_nums": [1, 1]}
 
 
-def write_weights(path: Path, fit_target: str = "velocity") -> None:
+def random_network(choice: Architecture) -> torch.nn.Module:
     """A random network that predicts something of a sensible size."""
     torch.manual_seed(0)
-    choice = architecture("ConditionalNAFNet", SETTING)
     network = build(choice)
     for parameter in network.parameters():
         if not parameter.detach().any():
             torch.nn.init.normal_(parameter, std=0.1)
-    save_checkpoint(path, network.state_dict(), Metadata(choice, fit_target, SDESettings(50)))
+    return network
+
+
+def write_weights(path: Path, fit_target: str = "velocity") -> None:
+    """A checkpoint of a small random network."""
+    choice = architecture("ConditionalNAFNet", SETTING)
+    state = random_network(choice).state_dict()
+    save_checkpoint(path, state, Metadata(choice, fit_target, SDESettings(50)))
 
 
 def write_images(root: Path, tasks: tuple[str, ...] = ("rainy", "hazy"), images: int = 5) -> None:
@@ -68,3 +75,15 @@ def timeless(folder: Path) -> dict[str, str]:
 def images_of(folder: Path) -> dict[str, bytes]:
     """All restored images by path."""
     return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.glob("*/*/*.png"))}
+
+
+def run_one(place: Path, code: int = 0, arguments: tuple[str, ...] = (), **changes: Any) -> Path:
+    """Run test.py with one solver, or as changed; returns the results folder."""
+    options = {"sde": {"algorithm": "mrsampler"}, "sampler": {"num_sample_steps": 2, "order": 1}} | changes
+    assert evaluate(["-opt", str(write_options(place, **options)), *arguments]) == code
+    return place / "results" / "run"
+
+
+def rows(folder: Path) -> dict[str, dict[str, Any]]:
+    """The rows of a run's table by solver."""
+    return {row["solver"]: row for row in json.loads((folder / "summary.json").read_text())["rows"]}

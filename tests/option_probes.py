@@ -9,6 +9,7 @@ import torch
 from codes.commands.test import main as run_test
 from codes.commands.train import main as train
 from codes.config import OptionsError, build_sde, build_solvers, load_options
+from codes.evaluation.binding import Opened
 from codes.evaluation.job import make_job
 from codes.restoration.loading import restorer_of
 from codes.training import loader, loop
@@ -72,7 +73,9 @@ def files_of(folder: Path) -> dict[str, Any]:
         name = str(path.relative_to(folder))
         if path.suffix == ".jsonl":
             lines = [json.loads(line) for line in path.read_text().splitlines()]
-            found[name] = [{k: v for k, v in line.items() if k not in ("seconds", "images/s")} for line in lines]
+            found[name] = [
+                {k: v for k, v in line.items() if k not in ("seconds", "images/s", "check")} for line in lines
+            ]
         else:
             found[name] = path.read_bytes() if path.suffix == ".png" else None
     return found
@@ -130,7 +133,9 @@ def loaded(folder: Path, changes: dict[str, Any], monkeypatch: Any = None) -> An
 def job(folder: Path, changes: dict[str, Any], monkeypatch: Any = None) -> Any:
     """How a test run goes about its work."""
     options = load_options(written(folder, TEST, changes))
-    made = make_job(options, (), restorer_of(options), folder)
+    restorer = restorer_of(options)
+    labels = {label: label for label, _, _ in restorer.solvers}
+    made = make_job(options, (), restorer, Opened(folder=folder, made="", labels=labels, solvers={}))
     return made.batch_size, made.workers, made.seed, made.sheet_images
 
 

@@ -193,9 +193,9 @@ def test_network_with_contexts_requires_its_encoder(tmp_path):
         load_restorer(tmp_path / "context.safetensors")
 
 
-def test_describe_without_an_encoder_says_so(restorer, image):
-    with pytest.raises(ValueError, match=r"path\.daclip"):
-        restorer.describe(image)
+def test_nothing_is_recognised_without_an_encoder(restorer, image):
+    assert restorer.recognise(image) is None and not restorer.recognises
+    assert restorer.sample(image, 1, nfe=2).recognised is None
 
 
 def test_importing_the_package_imports_no_torch():
@@ -233,7 +233,8 @@ class ExactGaussian:
 
 
 def blocks(path: Path) -> list[str]:
-    return re.findall(r"```python\n(.*?)```", path.read_text(), re.DOTALL)
+    text = path.read_text().replace("mr_sampler", "codes")  # the same, installed and in the clone
+    return re.findall(r"```python\n(.*?)```", text, re.DOTALL)
 
 
 def test_documented_examples_run_and_find_the_exact_answer(folder, tmp_path, monkeypatch, image):
@@ -269,3 +270,22 @@ def test_documented_examples_run_and_find_the_exact_answer(folder, tmp_path, mon
         names["from_flow"], sde, zero, replace(names["solver"], num_sample_steps=160), fit_target="data", x_init=start
     )
     assert (fine.sample - expected).abs().max() < 1e-3
+
+
+def test_a_name_means_our_solver_also_where_the_file_has_the_published_one(folder):
+    """The published stride is had with an explicit `Solver(..., compat="official")` alone."""
+    published = {"sde.algorithm": "posterior", "sampler.compat": "official", "sampler.num_sample_steps": "10"}
+    file = load_restorer(folder / "run.yml", overrides=[f"{key}={value}" for key, value in published.items()])
+    weights = load_restorer(folder / "tiny.safetensors")
+    image = torch.rand(3, 24, 32, generator=torch.Generator().manual_seed(0))
+    assert file.solver() == Solver("posterior", 10, compat="official")
+    assert file.solver("posterior", 4) == weights.solver("posterior", 4) == Solver("posterior", 4)
+    ours = weights(image, nfe=4, algorithm="posterior")
+    assert torch.equal(file(image, nfe=4, algorithm="posterior"), ours)
+    assert not torch.equal(file(image, nfe=4), ours)
+    from_test_file = load_restorer("options/test.yml")
+    from_weights = load_restorer("pretrained/mr-universal.safetensors")
+    assert from_test_file.solver("posterior", 4) == from_weights.solver("posterior", 4)
+    # The option file's own solver, and what the checkpoint recommends.
+    assert from_test_file.solver() == Solver("mrsampler", 8, order=1, clamp=True)
+    assert from_weights.solver() == Solver("mrsampler", 1, order=1, clamp=True, time_schedule="late")

@@ -221,9 +221,10 @@ def test_full_size_keys_are_identified():
 def test_options_that_disagree_with_the_file_are_told_what_it_is(tmp_path):
     torch.save(example("denoising-unet", torch.float32).state_dict(), tmp_path / "x.pth")
     with pytest.raises(CheckpointError, match=r"options ask for ConditionalUNet \(variant irsde.*variant denoising"):
-        load_network(tmp_path / "x.pth", *EXAMPLES["denoising-unet"][::2])
-    network, _ = load_network(tmp_path / "x.pth", *EXAMPLES["denoising-unet"][::2], variant="denoising")
-    assert same(network.state_dict(), example("denoising-unet", torch.float32).state_dict())
+        load_network(tmp_path / "x.pth", *EXAMPLES["denoising-unet"][::2], variant="irsde")
+    for variant in ("denoising", None):  # published option files do not name it
+        network, _ = load_network(tmp_path / "x.pth", *EXAMPLES["denoising-unet"][::2], variant=variant)
+        assert same(network.state_dict(), example("denoising-unet", torch.float32).state_dict())
 
 
 # Our own files.
@@ -262,6 +263,8 @@ def test_convert_keeps_what_inference_needs(tmp_path, capsys):
     again, metadata = load_network(out)
     assert same(again.state_dict(), network.state_dict())
     assert metadata.sde == SDESettings(50) and metadata.fit_target == "noise"
+    separate = f"{out}: not enough by itself: DA-CLIP's encoder stays a file of its own, give it as path.daclip\n"
+    assert capsys.readouterr().out.endswith(separate)
     before = out.read_bytes()
     assert convert([str(tmp_path / "in.pth"), str(out), "--max-sigma", "10"]) == 2
     assert "exists already" in capsys.readouterr().err and out.read_bytes() == before
@@ -278,15 +281,17 @@ def test_convert_asks_for_the_sde_where_it_is_not_known(tmp_path, capsys):
     options.write_text("sde: {max_sigma: 30, T: 100, schedule: cosine, eps: 0.005}\n")
     assert convert([*arguments, "--opt", str(options)]) == 0
     assert load_network(arguments[1])[1].sde == SDESettings(30, convention="irsde")
+    assert f"{arguments[1]}: enough by itself, as path.pretrain_model_G or " in capsys.readouterr().out
 
 
-def test_convert_drops_daclips_duplicates(tmp_path):
+def test_convert_drops_daclips_duplicates(tmp_path, capsys):
     config = json.loads((GOLDEN / "daclip_tiny.manifest.json").read_text())["config"]
     network = build_network("DaCLIP", config)
     torch.save({"state_dict": network.state_dict()}, tmp_path / "in.pt")
     options = tmp_path / "o.yml"
     options.write_text(json.dumps({"network_G": {"which_model_G": "DaCLIP", "setting": config}}))
     assert convert([str(tmp_path / "in.pt"), str(tmp_path / "out.safetensors"), "--opt", str(options)]) == 0
+    assert "out.safetensors: give it as path.daclip beside the network that needs it\n" in capsys.readouterr().out
     assert read_checkpoint(tmp_path / "out.safetensors").state.keys() == expected_state(network).keys()
     again, metadata = load_network(tmp_path / "out.safetensors")
     assert same(again.state_dict(), network.state_dict()) and metadata.architecture.setting == config

@@ -1,6 +1,7 @@
 """Option files: the published ones, those in options/, and the ones that runs write."""
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -54,9 +55,13 @@ def test_published_style_files_load_and_give_solvers(file):
     options = load_options(file, kind=kind)
     raw = yaml.safe_load(file.read_text())
     sde = build_sde(options)
-    assert (sde.max_sigma, sde.T, sde.eps) == (raw["sde"]["max_sigma"], raw["sde"]["T"], raw["sde"]["eps"])
+    eps = 0.04 if raw["distortion"] == "denoising" else raw["sde"]["eps"]  # denoising-sde does not read it
+    assert (sde.max_sigma, sde.T, sde.eps) == (raw["sde"]["max_sigma"], raw["sde"]["T"], eps)
     assert sde.convention == ("daclip" if "context_dim" in raw["network_G"]["setting"] else "irsde")
-    [(_, solver, _)] = build_solvers(options, sde)
+    [(label, solver, _)] = build_solvers(options, sde)
+    if raw["model"] == "latent":
+        assert label == "encode-decode"
+        return
     algorithm = raw["sde"].get("algorithm") or raw["sde"]["sampling_mode"]
     steps = raw.get("sampler", {}).get("num_sample_steps") or raw["sde"].get("sample_T") or raw["sde"]["T"]
     assert (solver.algorithm, solver.num_sample_steps) == (algorithm, steps)
@@ -68,7 +73,8 @@ def test_published_style_files_load_and_give_solvers(file):
 
 @pytest.mark.parametrize("file", sorted(PUBLISHED.glob("refused*.yml")), ids=lambda file: file.stem)
 def test_stereo_and_bokeh_files_are_refused_with_a_sentence(file):
-    lines = message(load_options, file, kind=file.stem.split("-")[-1]).splitlines()
+    told = message(load_options, file, kind=file.stem.split("-")[-1]).splitlines()
+    lines = [line for line in told if ".mode: " in line]  # whatever else they lack
     datasets = yaml.safe_load(file.read_text())["datasets"]
     needs = {"Bok": "lens data for each image", "Ste": "two views of each image"}
     assert len(lines) == len(datasets)
@@ -120,11 +126,12 @@ def test_option_files_load_and_build(file):
     options = load_options(file, kind="train" if file.stem.startswith("train") else "test")
     assert options.ignored == []
     labels = {
-        "train": ["mrsampler-nfe8"],
+        "train": ["mrsampler-nfe2"],
         "train-daclip": ["mrsampler-pc-nfe8"],
-        "test": [f"{name}-nfe{n}" for name in ("best", "mr-sampler-1", "mr-sampler-2", "posterior") for n in (5, 10)],
+        "test": ["mrsampler-nfe8"],
+        "demo": [f"{name}-nfe{n}" for name in ("best", "mr-sampler-1", "mr-sampler-2", "posterior") for n in (5, 10)],
         "study": ["mrsampler-nfe8"],
-        "validation": ["default-nfe8", "late-nfe8"],
+        "validation": ["mrsampler-nfe1", "mrsampler-nfe2", "mrsampler-nfe8"],
         "posterior": ["posterior-official-nfe100"],
         "euler": ["sde-official-nfe100"],
         "heun": ["heun-official-nfe100"],
@@ -134,7 +141,7 @@ def test_option_files_load_and_build(file):
     }
     assert [label for label, _, _ in build_solvers(options, build_sde(options))] == labels[file.stem]
     official = any(solver.compat for _, solver, _ in build_solvers(options, build_sde(options)))
-    assert options.metrics.crop_border == (4 if official and file.stem != "test" else 0)
+    assert options.metrics.crop_border == (4 if official and file.stem != "demo" else 0)
     assert build_sde(options).convention == ("irsde" if file.stem in ("irsde", "refusion") else "daclip")
 
 
@@ -237,6 +244,38 @@ def test_the_file_to_edit_mentions_every_option_of_a_test():
     for key in ("sde", "sampler", "degradation", "network_G", "network_L", "path", "metrics"):
         check(Options.model_fields[key].annotation)
     check(DatasetOptions)
+
+
+TEST_FILE = ROOT / "options" / "test.yml"
+
+
+@pytest.mark.parametrize(
+    ("edits", "labels", "notes"),
+    [
+        (["sampler.num_sample_steps=3"], ["mrsampler-nfe3"], []),
+        (["sampler.order=3"], ["mrsampler-nfe8"], []),
+        (["sde.algorithm=[posterior, mrsampler-pc]"], ["posterior-nfe8", "mrsampler-pc-nfe8"], ["order"]),
+        (["sde.algorithm=heun"], ["heun-nfe8"], ["order", "clamp"]),
+        (["sde.algorithm=sde"], ["sde-nfe8"], ["order", "clamp"]),
+        (["sampler.order=[1, 2]"], ["mrsampler-order1-nfe8", "mrsampler-order2-nfe8"], []),
+        (["sampler.compat=official", "sampler.clamp=null"], ["mrsampler-official-nfe8"], []),
+    ],
+)
+def test_what_is_edited_in_the_file_to_edit_acts_or_is_told(edits, labels, notes):
+    options = load_options(TEST_FILE, edits)
+    assert [line.split(":")[0] for line in options.ignored] == [f"sampler.{key}" for key in notes]
+    planned, before = (build_solvers(given, build_sde(given)) for given in (options, load_options(TEST_FILE)))
+    assert [label for label, _, _ in planned] == labels
+    assert all(plan != before[0].plan for _, _, plan in planned[1:] or planned)
+
+
+def test_every_line_of_the_file_to_edit_that_is_commented_out_is_valid():
+    lines = re.findall(r"^  # (\w+): (.+?)(?: +#.*)?$", TEST_FILE.read_text().split("\nsampler:")[1], re.MULTILINE)
+    assert len(lines) > 12
+    for key, value in lines:
+        edits = [f"sampler.{key}={value}", *(["sampler.clamp=null"] if key == "compat" else [])]
+        options = load_options(TEST_FILE, edits)
+        build_solvers(options, build_sde(options))
 
 
 def test_the_training_file_mentions_every_option_of_a_training():

@@ -187,7 +187,10 @@ def test_errors_name_the_file_that_wrote_the_key(write):
 
 
 BAD_BASES = [
-    ("based_on: no.yml", "child.yml: based_on: {folder}/no.yml: no such file"),
+    (
+        "based_on: no.yml",
+        "child.yml: based_on: {folder}/no.yml: no such file; looked beside the option file, in {here} and in {root}",
+    ),
     ("based_on: [a.yml]", "child.yml: based_on: expected the path of an option file, got ['a.yml']"),
     ("based_on:", "child.yml: based_on: expected the path of an option file, got null"),
     ("based_on: child.yml", "child.yml: based_on: {folder}/child.yml is itself based on this file"),
@@ -202,7 +205,9 @@ BAD_BASES = [
 def test_bad_bases_are_reported_in_one_line(write, text, expected):
     more = "" if text.startswith("based_on") else BASE
     folder = write(child=f"{more}{text}\n", circle="based_on: child.yml", empty="", broken="a: {b: 1")
-    assert message(load_options, folder / "child.yml") == f"{folder}/" + expected.format(folder=folder)
+    assert message(load_options, folder / "child.yml") == f"{folder}/" + expected.format(
+        folder=folder, here=Path.cwd(), root=ROOT
+    )
 
 
 def test_the_command_line_cannot_name_a_base(load):

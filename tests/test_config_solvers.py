@@ -38,12 +38,12 @@ SWEEPS = [
         ["posterior-nfe5", "mrsampler-order1-nfe5", "mrsampler-order2-nfe5"],
     ),
     (
-        "sampler: {tau: [0, 0.25], mode: [sample, mmse]}",
+        "sde: {algorithm: mrsampler-pc}\nsampler: {tau: [0, 0.25], mode: [sample, mmse]}",
         [
-            "mrsampler-tau0-mode-default-nfe8",
-            "mrsampler-tau0-mmse-nfe8",
-            "mrsampler-tau0.25-mode-default-nfe8",
-            "mrsampler-tau0.25-mmse-nfe8",
+            "mrsampler-pc-tau0-mode-default-nfe8",
+            "mrsampler-pc-tau0-mmse-nfe8",
+            "mrsampler-pc-tau0.25-mode-default-nfe8",
+            "mrsampler-pc-tau0.25-mmse-nfe8",
         ],
     ),
     (
@@ -92,6 +92,47 @@ def test_variants_come_on_top_of_the_common_options(load):
         ("c-nfe5", {**common, "order": 1}),
     ]
     assert [solver.order for _, solver, _ in build_solvers(options, build_sde(options))] == [None, 3, 1]
+
+
+@pytest.mark.parametrize(
+    ("text", "notes"),
+    [
+        ("sampler: {order: 1, clamp: true}", []),
+        ("sde: {algorithm: posterior}\nsampler: {order: 3}", ["sampler.order: ignored, posterior does not use it"]),
+        (
+            "sde: {algorithm: [posterior, mrsampler-pc]}\nsampler: {order: 3}",
+            ["sampler.order: ignored, posterior does not use it (mrsampler-pc does)"],
+        ),
+        (
+            "sde: {algorithm: [sde, heun, posterior, mrsampler]}\nsampler: {clamp: true}",
+            ["sampler.clamp: ignored, sde, heun do not use it (posterior, mrsampler do)"],
+        ),
+        (
+            "sde: {algorithm: mrsampler}\nsampler: {order: 2, tau: 0.5, variants: {a: {algorithm: sde, order: 1}, "
+            "b: {algorithm: mrsampler-pc, order: null}}}",
+            [
+                "sde.algorithm: ignored, every variant sets its own",
+                "sampler.order: ignored, every variant sets its own",
+                "sampler.tau: ignored, sde does not use it (mrsampler-pc does)",
+            ],
+        ),
+        ("sampler: {rho: 5}", ["sampler.rho: ignored, only time_schedule karras-n, karras-t uses it"]),
+        ("sampler: {rho: 5, time_schedule: [linspace, karras-t]}", []),
+        ("sampler: {threshold_max: 2}", ["sampler.threshold_max: ignored, only thresholding true uses it"]),
+        ("sampler: {timestep_offset: 1, time_schedule: leading}", []),
+    ],
+)
+def test_keys_of_the_solver_without_effect_are_told_and_stop_nothing(load, text, notes):
+    options = load(BASE + text)
+    assert options.ignored == notes
+    build_solvers(options, build_sde(options))
+
+
+def test_what_a_variant_sets_itself_must_have_a_meaning(load, tmp_path):
+    options = load(BASE + "sampler: {variants: {x: {algorithm: sde, clamp: true}}}")
+    assert message(build_solvers, options, build_sde(options)) == (
+        f"{tmp_path}/run.yml: sampler.variants.x.clamp: option clamp has no meaning for algorithm 'sde' (x-nfe100)"
+    )
 
 
 def test_every_solver_option_is_here_with_the_same_default():
@@ -186,12 +227,11 @@ def test_contradictions_to_the_checkpoint_are_told(load, tmp_path, text, expecte
 
 
 def test_network_contradictions_to_the_checkpoint_are_told(load, tmp_path):
-    text = (
-        "datasets: {t: {root: d}}\nnetwork_G: {which_model_G: UNet, setting: {width: 32, enc_blk_nums: [1, 1, 1, 28]}}"
-    )
+    setting = "{width: 32, enc_blk_nums: [1, 1, 1, 28]}"
+    text = f"datasets: {{t: {{root: d}}}}\nnetwork_G: {{which_model_G: CodedNAFNet, setting: {setting}}}"
     assert message(check_against_checkpoint, load(text), METADATA).splitlines() == [
-        f"{tmp_path}/run.yml: network_G.which_model_G: 'UNet' contradicts the checkpoint, which was trained with "
-        "'ConditionalNAFNet'",
+        f"{tmp_path}/run.yml: network_G.which_model_G: 'CodedNAFNet' contradicts the checkpoint, which was "
+        "trained with 'ConditionalNAFNet'",
         f"{tmp_path}/run.yml: network_G.setting.width: 32 contradicts the checkpoint, which was trained with 64",
     ]
 

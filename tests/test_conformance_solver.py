@@ -62,13 +62,13 @@ from itertools import pairwise
 from ..sde import MeanRevertingSDE
 from .grids import make_grid
 from .options import Solver
-from .plan import Plan, Row, Step, start_sigma
+from .plan import Plan, Row, Step
 
 
 def jump(sde: MeanRevertingSDE, solver: Solver) -> Plan:
     points = make_grid(sde, solver, tau=0.0)
     steps = tuple(Step(s, Row(0.0, 1 - t.alpha, (t.alpha,))) for s, t in pairwise(points))
-    return Plan(sde, steps, points[-1], "data", start_sigma(sde, points[0]))
+    return Plan(sde, steps, points[-1], "data", sde.start_sigma(points[0]))
 '''
 SOLVER_ROW = (
     '"jump": Algorithm(title="jumps to the prediction", build="solvers.jump:jump", grid="squares", steps=3, '
@@ -119,11 +119,15 @@ assert planned.plan.nfe == 3
 text = schema_markdown()
 assert "| `jump` | jumps to the prediction | 3 | `squares` | `tau` | no |" in text
 assert "`squares` (`jump`)" in text and "| `squares` | uniform in the square root of t | no |" in text
+changed = load_options(Path(sys.argv[1]), ["sampler.tau=0.5", "sampler.time_schedule=squares"])
+assert changed.ignored == ["sampler.tau: ignored, jump does not use it"], changed.ignored
+(planned,) = build_solvers(changed, build_sde(changed))
+assert planned.solver.tau is None
 try:
-    changed = load_options(Path(sys.argv[1]), ["sampler.tau=0.5", "sampler.time_schedule=squares"])
+    changed = load_options(Path(sys.argv[1]), ["sampler.variants={x: {tau: 0.5, time_schedule: squares}}"])
     build_solvers(changed, build_sde(changed))
 except OptionsError as error:
-    assert str(error).endswith("sampler.tau: option tau has no meaning for algorithm 'jump' (jump-nfe3)"), error
+    assert str(error).endswith("sampler.variants.x.tau: option tau has no meaning for algorithm 'jump' (x-nfe3)"), error
 else:
     raise AssertionError("a refused option was accepted")
 """
@@ -145,10 +149,11 @@ assert torch.equal(x, sample(network, MeanRevertingSDE(), mu, Solver("jump", 4),
 ON_THE_PAGE = """
 from types import SimpleNamespace
 from codes.app.page import build_page
+from codes.app.uploads import Limits
 from codes.solvers import Solver
 
-restorer = SimpleNamespace(solver=lambda: Solver("jump", 4))
-page = build_page(SimpleNamespace(restorer=restorer, limits="any image", examples=()), "a model")
+restorer = SimpleNamespace(solver=lambda name="jump", nfe=4: Solver(name, nfe))
+page = build_page(SimpleNamespace(restorer=restorer, limits=Limits(), examples=()), "a model")
 (menu,) = [block for block in page.blocks.values() if getattr(block, "elem_id", "") == "solver"]
 assert ("jump: jumps to the prediction", "jump") in menu.choices and menu.value == "jump", menu.choices
 """

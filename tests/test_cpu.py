@@ -7,6 +7,7 @@ import torch
 
 from codes.networks import cpu
 from codes.networks.cpu import Convolution
+from codes.networks.predictor import half_precision_problem
 
 from .network_examples import example, inputs
 
@@ -53,6 +54,23 @@ def test_without_the_private_operators_the_result_is_the_same(name, monkeypatch)
     assert torch.allclose(run(network, x, mu, 30), packed, rtol=0, atol=1e-6)
 
 
+@pytest.mark.parametrize("name", ["refusion", "irsde", "coded"])
+def test_packed_half_precision_is_as_exact_as_plain_half_precision(name, monkeypatch):
+    """Against float64: packing converts the weights once instead of in every call, and fuses sums."""
+    problem = half_precision_problem("bf16")
+    if problem:
+        pytest.skip(problem)
+    exact, network = example(name, torch.float64), example(name, torch.float32)
+    x, mu, _ = inputs(name, size=(40, 56), dtype=torch.float64)
+    wanted = run(exact, x, mu, 30)
+    errors = []
+    for packing in (True, False):
+        monkeypatch.setattr(cpu, "PACKING", packing and cpu.PACKING)
+        with torch.autocast("cpu", torch.bfloat16):
+            errors.append(float((run(network, x.float(), mu.float(), 30).double() - wanted).square().mean().sqrt()))
+    assert errors[0] < 1.3 * errors[1] and errors[0] < 0.02 * float(wanted.square().mean().sqrt())
+
+
 def layer(width_in: int, width_out: int) -> Convolution:
     torch.manual_seed(0)
     return Convolution(width_in, width_out, 1).to(memory_format=torch.channels_last).eval()
@@ -71,7 +89,7 @@ def test_every_size_has_the_weights_that_a_fresh_layer_would_pack():
         for side in sides:
             x, fresh = image(512, side), layer(512, 1024)
             assert torch.equal(used(x), fresh(x))
-            own, theirs = used._packed.by_size[x.shape], fresh._packed.by_size[x.shape]
+            own, theirs = (net._packed.by_size[x.shape, torch.float32] for net in (used, fresh))
             assert cpu._layout(own) == cpu._layout(theirs)
     assert len(used._packed.by_size) == len(set(sides))
     # Sizes of one layout share one tensor.

@@ -11,13 +11,12 @@ from codes.data.degradations import (
     DEGRADATIONS,
     degrade,
     gaussian_noise,
-    hole_mask,
-    low_light,
     mask_inpainting,
-    shadow_mask,
     super_resolution,
     tensor_degradation,
 )
+from codes.data.degradations.camera import low_light
+from codes.data.degradations.holes import hole_mask, shadow_mask
 from codes.data.images import read_image, save_image, to_uint8
 from codes.data.pairs import DataError, find_tasks, image_seed, pair
 from codes.data.photos import Photo, PhotoError, Source, prepare_photos

@@ -42,3 +42,13 @@ def test_pytest_commands_select_something(document):
     for expression in re.findall(r'pytest -q -k (?:"([^"]+)"|(?!NAME)(\w+))', text):
         for word in "".join(expression).split(" or "):
             assert any(word in name for name in names), word
+
+
+def test_option_tables_list_every_option():
+    from dataclasses import fields
+
+    from codes import Solver
+
+    text = (ROOT / "options" / "README.md").read_text()
+    for field in fields(Solver):
+        assert f"`{field.name}`" in text, field.name

@@ -21,17 +21,17 @@ SIDE = 128
 
 # Decibels above the degraded image, the mean of three images. Where little was learned, what it may cost.
 GAINS = {
-    "mr-tiny": {
-        "motion-blurry": -0.8,
-        "hazy": 8.2,
-        "jpeg-compressed": -1.7,
-        "low-light": 14.7,
-        "noisy": 7.3,
-        "raindrop": -0.8,
-        "rainy": 4.6,
-        "shadowed": 4.8,
-        "snowy": 1.5,
-        "uncompleted": 9.7,
+    "mr-universal": {
+        "motion-blurry": -0.3,
+        "hazy": 7.2,
+        "jpeg-compressed": 0.3,
+        "low-light": 18.2,
+        "noisy": 9.2,
+        "raindrop": 0.2,
+        "rainy": 5.6,
+        "shadowed": 3.5,
+        "snowy": 3.1,
+        "uncompleted": 12.4,
     },
     "mr-tiny-noise": {
         "motion-blurry": -0.5,
@@ -47,6 +47,9 @@ GAINS = {
     },
 }
 
+# What the network before this one gained, where this one gains less.
+EARLIER = {"hazy": 8.2, "shadowed": 4.8}
+
 
 @functools.cache
 def restorer(name: str) -> Restorer:
@@ -59,17 +62,46 @@ def crop(name: str) -> torch.Tensor:
     return image[:, top : top + SIDE, left : left + SIDE].contiguous()
 
 
-@pytest.mark.parametrize("task", TASKS)
-@pytest.mark.parametrize("network", GAINS)
-def test_it_restores(network, task):
+@functools.cache
+def gain(network: str, task: str) -> float:
+    """Decibels that the network gains with what it recommends, the mean of three images."""
     gains = []
+    nfe = 8 if network == "mr-tiny-noise" else None
     for number, name in enumerate(NAMES):
         clean = crop(name)
         degraded = tensor_degradation(task)(clean, np.random.default_rng(number)).clamp(0, 1)
-        restored = restorer(network)(degraded, nfe=8, seed=0)
+        restored = restorer(network)(degraded, nfe=nfe, seed=0)
         before, after = (psnr(to_uint8(image), to_uint8(clean)) for image in (degraded, restored))
         gains.append(after - before)
-    assert np.mean(gains) > GAINS[network][task]
+    return float(np.mean(gains))
+
+
+@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("network", GAINS)
+def test_it_restores(network, task):
+    assert gain(network, task) > GAINS[network][task]
+
+
+@pytest.mark.parametrize("task", EARLIER)
+@pytest.mark.xfail(strict=True, reason="weak haze and shadows are trained too, and a dark or pale photo may be clean")
+def test_it_restores_what_the_network_before_restored(task):
+    """That one was trained on these very degradations, and changed clean photographs."""
+    assert gain("mr-universal", task) > EARLIER[task]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_clean_photographs_come_back_unchanged(name):
+    clean = crop(name)
+    assert psnr(to_uint8(restorer("mr-universal")(clean, seed=0)), to_uint8(clean)) >= 40
+    assert psnr(to_uint8(restorer("mr-universal")(clean, seed=0, strength=1.0)), to_uint8(clean)) >= 34
+
+
+def test_more_evaluations_do_not_harm():
+    for task in ("noisy", "rainy", "uncompleted"):
+        clean = crop("coffee")
+        degraded = tensor_degradation(task)(clean, np.random.default_rng(1)).clamp(0, 1)
+        one, eight = (restorer("mr-universal")(degraded, nfe=nfe, seed=0, strength=1.0) for nfe in (1, 8))
+        assert psnr(to_uint8(eight), to_uint8(clean)) > psnr(to_uint8(one), to_uint8(clean)) - 0.15
 
 
 def test_files_are_small():

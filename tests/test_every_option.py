@@ -60,7 +60,12 @@ def world(tmp_path_factory):
     write_weights(folder / "tiny.safetensors")
     write_weights(folder / "other.safetensors", "data")
     torch.manual_seed(1)
-    for name, which, setting in (("latent", "UNet", LATENT_SETTING), ("clip", "DaCLIP", TINY_DACLIP)):
+    smaller = {**SETTING, "enc_blk_nums": [1], "middle_blk_num": 2, "dec_blk_nums": [1]}
+    for name, which, setting in (
+        ("latent", "UNet", LATENT_SETTING),
+        ("clip", "DaCLIP", TINY_DACLIP),
+        ("smaller", "ConditionalNAFNet", smaller),
+    ):
         choice = architecture(which, setting)
         save_checkpoint(folder / f"{name}.safetensors", build(choice).state_dict(), Metadata(choice))
     write_images(folder / "data", images=2)
@@ -188,12 +193,13 @@ ACTING: dict[str, Pair] = {
     "degradation.mask_root": Pair(evaluated, ABSENT, "@masks", {**DISTORTED, "distortion": "inpainting"}),
     "network_G.which_model_G": Pair(trained, "ConditionalNAFNet", "CodedNAFNet"),
     "network_G.setting": Pair(trained, SETTING, {**SETTING, "width": 4}),
-    "network_G.variant": Pair(trained, "refusion", "denoising"),
+    "network_G.variant": Pair(trained, "refusion", "denoising", {"train.target": "noise"}),
     "network_L.which_model": Pair(trained, ABSENT, "UNet", LATENT),
     "network_L.setting": Pair(trained, LATENT_SETTING, {**LATENT_SETTING, "ch": 4}, LATENT),
     "path.pretrain_model_G": Pair(evaluated, "@tiny.safetensors", "@other.safetensors"),
     "path.pretrain_model_L": Pair(loaded, ABSENT, "@latent.safetensors", {"network_L.setting": LATENT_SETTING}),
     "path.daclip": Pair(loaded, ABSENT, "@clip.safetensors"),
+    "path.grow_from": Pair(trained, ABSENT, "@smaller.safetensors"),
     "path.resume_state": Pair(trained, ABSENT, "@state/results/run/training_state/2.state"),
     "metrics.names": Pair(evaluated, ["psnr"], ["psnr", "ssim"]),
     "metrics.crop_border": Pair(evaluated, 0, 4),
@@ -339,13 +345,16 @@ def test_options_without_effect_in_a_training_are_reported(changes, key, world):
     assert [line.split(": ignored, ")[0] for line in options.ignored] == [key]
 
 
-def test_latents_need_their_weights_and_a_test_no_training_of_them(world):
+def test_latents_need_their_weights_and_no_solver(world):
     file = written(world, TEST, {"model": "latent_denoising", "network_L.which_model": "UNet"})
     assert message(load_options, file).endswith(
         "path.pretrain_model_L: missing, model latent_denoising needs the weights of network_L"
     )
     options = load_options(written(world, TEST, {"model": "latent"}))
-    assert options.ignored == ["model: ignored, latent is a training; images are restored by network_G"]
+    assert options.ignored == [
+        "sde: ignored, model latent samples nothing",
+        "sampler: ignored, model latent samples nothing",
+    ]
 
 
 def test_photos_are_restored_as_the_file_says(world):

@@ -21,6 +21,7 @@ from codes.data.images import encode_image, read_picture, save_image, to_uint8
 from codes.restoration import photos as restoring
 from codes.restoration.photo_files import RECORDS
 from codes.restoration.restorer import Restoration
+from codes.runtime.locks import PREFIX
 from codes.solvers import Solver
 
 ROOT = Path(__file__).parent.parent
@@ -141,12 +142,20 @@ def test_xmp_is_kept_and_the_old_preview_is_not(run, folder):
         assert result.info["exif"][6:][8 + 2 + 12 * count :][:4] == bytes(4)
 
 
-def test_grey_colour_profile_is_not_copied_to_the_rgb_result(run, folder):
+def test_grey_photos_stay_grey_with_their_profile(run, folder):
     grey = bytearray(ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes())
     grey[16:20] = b"GRAY"
-    Image.fromarray(np.zeros((16, 16), np.uint8)).save(folder / "g.jpg", icc_profile=bytes(grey))
-    assert run("g.jpg", "-o", "out") == 0
-    assert "icc_profile" not in Image.open(folder / "out" / "g.jpg").info
+    pixels = np.random.default_rng(0).integers(0, 255, (16, 16)).astype(np.uint8)
+    Image.fromarray(pixels).save(folder / "g.jpg", icc_profile=bytes(grey))
+    Image.fromarray(pixels).convert("RGB").save(folder / "rgb.png")  # grey in colours
+    Image.fromarray(pixels).save(folder / "g.webp", icc_profile=bytes(grey))  # this format has no grey
+    assert run("g.jpg", "rgb.png", "g.webp", "-o", "out") == 0
+    with Image.open(folder / "out" / "g.jpg") as result:
+        assert result.mode == "L" and result.info["icc_profile"] == bytes(grey)
+    with Image.open(folder / "out" / "g.webp") as result:
+        assert "icc_profile" not in result.info
+    red, green, blue = np.moveaxis(np.asarray(Image.open(folder / "out" / "rgb.png")), 2, 0)
+    assert np.array_equal(red, green) and np.array_equal(green, blue) and not np.array_equal(red, pixels)
 
 
 @pytest.mark.parametrize("suffix", [".png", ".webp"])
@@ -211,10 +220,10 @@ def test_colliding_result_names_and_results_in_place_are_refused(run, folder, ca
 def test_failure_on_one_photo_does_not_stop_the_others(run, folder, monkeypatch, capsys):
     original = restoring.restored
 
-    def failing(restorer, picture, wishes, callback):
+    def failing(restorer, picture, wishes, progress):
         if torch.equal(picture.rgb, read_image("photos/b.png")):
             raise RuntimeError("not enough memory")
-        return original(restorer, picture, wishes, callback)
+        return original(restorer, picture, wishes, progress)
 
     monkeypatch.setattr(restoring, "restored", failing)
     assert run("photos", "-o", "out") == 1
@@ -235,8 +244,15 @@ def test_full_disk_ends_the_run_with_one_line(run, folder, monkeypatch, capsys):
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        (["photos"], "-o FOLDER is missing"),
         (["photos", "-o", "out", "--nfe", "0"], "--nfe: expected an integer of at least 1, got '0'"),
+        (["photos", "-o", "out", "--nfe", "1000000000"], "expected an integer of at most 10,000, got '1000000000'"),
+        (["photos", "-o", "out", "--samples", "1001"], "--samples: expected an integer of at most 1,000, got '1001'"),
+        (["photos", "-o", "out", "--seed", "9" * 23], "--seed: expected an integer of at most"),
+        (["photos", "-o", "out", "--seed", "9" * 5000], "--seed: expected an integer of at most"),
+        (["photos", "-o", "out", "--samples", "\u00b2"], "--samples: expected an integer of at least 1, got"),
+        (["", "-o", "out"], "PHOTO: the name is empty"),
+        (["photos", "-o", ""], "-o/--output: the name is empty"),
+        (["photos", "-o", "out", "--opt", ""], "-opt/--opt: the name is empty"),
         (["photos", "-o", "out", "--tile", "7"], "--tile: expected an integer of at least 64, got '7'"),
         (["photos", "-o", "out", "--uncertainty", "--samples", "1"], "give --samples 2 or more"),
         (["-", "photos"], "-: goes from stdin to stdout alone"),
@@ -247,6 +263,11 @@ def test_wrong_arguments_are_reported_before_anything_is_loaded(arguments, reaso
     with pytest.raises(SystemExit) as stopped:
         restore(arguments)
     assert stopped.value.code == 2 and reason in capsys.readouterr().err
+
+
+def test_without_a_folder_results_go_to_restored(run, folder, capsys):
+    assert run("photos/a.png") == 0
+    assert (folder / "restored" / "a.png").is_file()
 
 
 def test_wrong_options_give_exit_code_2(run, folder, weights, capsys):
@@ -360,30 +381,37 @@ def test_a_killed_and_restarted_run_loses_and_repeats_nothing(folder, weights):
         time.sleep(0.002)
     process.kill()
     process.communicate()
-    done = images(folder / "out")
+    done = [name for name in images(folder / "out") if not name.startswith(PREFIX)]  # of what a kill leaves behind
     assert 2 <= len(done) < 8
-    times = {name: (folder / "out" / name).stat().st_mtime_ns for name in done if not name.endswith(".part")}
+    times = {name: (folder / "out" / name).stat().st_mtime_ns for name in done}
     assert restore(arguments) == 0
     assert {name: (folder / "out" / name).stat().st_mtime_ns for name in times} == times
     written = [record["name"] for record in records(folder / "out")]
     assert set(written) == {f"{i}.png" for i in range(8)} and all(written.count(name) == 1 for name in times)
     assert restore([*arguments[:2], "whole", *arguments[3:]]) == 0
-    assert {name: content for name, content in images(folder / "out").items() if "part" not in name} == images(
-        folder / "whole"
-    )
+    assert images(folder / "out") == images(folder / "whole")  # nothing is left behind either
 
 
-def test_an_interrupted_run_finishes_the_current_photo_and_says_so(run, folder, monkeypatch, capsys):
-    original = restoring.restored
+def test_an_interrupted_run_stops_within_a_photo_and_keeps_what_is_finished(run, folder, monkeypatch, capsys):
+    """Two evaluations of each photo: the signal comes during the first one of the second photo."""
+    evaluations = []
+    original = restoring.Meter.advance
 
-    def interrupted(*arguments):
-        os.kill(os.getpid(), signal.SIGINT)
-        return original(*arguments)
+    def interrupted(self, share):
+        evaluations.append(share)
+        if len(evaluations) == 3:
+            os.kill(os.getpid(), signal.SIGINT)
+        original(self, share)
 
-    monkeypatch.setattr(restoring, "restored", interrupted)
+    monkeypatch.setattr(restoring.Meter, "advance", interrupted)
     assert run("photos", "-o", "out") == 130
-    assert sorted(images(folder / "out")) == ["a.png"]
-    assert "1 restored (interrupted)" in capsys.readouterr().err
+    assert evaluations == [0.5, 1.0, 0.5] and sorted(images(folder / "out")) == ["a.png"]
+    captured = capsys.readouterr()
+    assert "1 restored (interrupted)" in captured.err
+    monkeypatch.undo()
+    monkeypatch.chdir(folder)
+    assert run("photos", "-o", "out") == 0
+    assert "2 restored, 1 already there" in capsys.readouterr().err
 
 
 # ---- stdin to stdout, and descriptions
@@ -408,12 +436,12 @@ def test_bad_stdin_gives_a_message_and_no_output(weights, monkeypatch, capsysbin
 class Recogniser:
     """A restorer that changes nothing and describes every photo in the same way."""
 
-    daclip, tile, precision = object(), "auto", "auto"
+    recognises, careful, tile, precision, device = True, None, "auto", "auto", torch.device("cpu")
 
     def solver(self, algorithm, nfe):
         return Solver("posterior", nfe or 2)
 
-    def describe(self, image):
+    def recognise(self, image):
         return {"rainy": 0.93, "hazy": 0.066, "snowy": 0.004}
 
     def sample(self, image, n, **how):
@@ -430,4 +458,4 @@ def test_describe_prints_degradations_even_of_finished_photos(folder, weights, c
 
 def test_describe_without_an_encoder_says_so_and_still_restores(run, folder, capsys):
     assert run("photos/a.png", "-o", "out", "--describe") == 0
-    assert "--describe: no DA-CLIP encoder is loaded" in capsys.readouterr().err
+    assert "--describe: this network recognises no degradations" in capsys.readouterr().err

@@ -17,6 +17,8 @@ from codes.names import scalar_time
 from codes.scheduler import MeanRevertingPipeline, MRSamplerScheduler, RestorationNetwork
 from codes.solvers import GRIDS
 
+from .network_examples import example
+
 # Every algorithm, in its variants.
 CHOICES = {
     **{name: {"algorithm": name} for name in SOLVERS},
@@ -276,6 +278,13 @@ def test_works_with_two_runs_and_leaves_no_state_behind():
 
 
 # ---- the pipeline
+
+
+def test_denoising_networks_are_refused(tmp_path):
+    """They have another process, and would be run with the wrong one."""
+    torch.save(example("denoising-nafnet", torch.float32).state_dict(), tmp_path / "denoising.pth")
+    with pytest.raises(ValueError, match="networks of denoising-sde take no degraded image"):
+        MeanRevertingPipeline.from_checkpoint(tmp_path / "denoising.pth")
 
 
 @pytest.fixture(scope="module")

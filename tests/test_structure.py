@@ -1,6 +1,7 @@
 """Who may import whom, and that CPU-only torch gets along with torchvision."""
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -27,7 +28,7 @@ LAYERS = (
     ("training",),
     ("figures",),
     ("study",),
-    ("reproduce", "app", "scheduler"),
+    ("reproduce", "app", "scheduler", "integrations"),
     ("commands",),
 )
 HEIGHT = {room: height for height, rooms in enumerate(LAYERS) for room in rooms}
@@ -47,7 +48,8 @@ def imported(path: Path) -> set[str]:
             base = package[: len(package) - node.level + 1] if node.level else ()
             module = ".".join([*base, *([node.module] if node.module else [])])
             # `from .. import session` names a module, `from ..sde import Point` a part of one.
-            names |= {f"{module}.{alias.name}" for alias in node.names} if module == "codes" else {module}
+            parts = [alias.name for alias in node.names if alias.name != "__version__"]
+            names |= {f"{module}.{part}" for part in parts} if module == "codes" else {module}
     return names
 
 
@@ -68,6 +70,15 @@ def test_package_imports_itself_relatively_and_edits_no_path(path):
 def test_every_room_has_its_layer():
     found = {path.relative_to(ROOT / "codes").parts[0].removesuffix(".py") for path in SOURCES} - {"__init__"}
     assert found == set(HEIGHT)
+
+
+def test_architecture_lists_the_layers_in_their_order():
+    text = (ROOT / "docs" / "architecture.md").read_text().split("```")[1]
+    shown = re.findall(r"^(?:  )?(\w+(?:, ?\w+)*),?  ", text, re.MULTILINE)
+    names = [name for line in shown for name in line.split(", ")]
+    assert set(names) == set(HEIGHT)
+    heights = [HEIGHT[name] for name in names]
+    assert heights == sorted(heights, reverse=True)
 
 
 def test_imports_go_down():

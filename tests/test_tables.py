@@ -109,23 +109,6 @@ def test_json_has_rows_means_and_notes():
     assert content["means"][0]["task"] == ALL and content["notes"] == ["a note"]
 
 
-def test_latex_has_a_rule_above_every_group():
-    text = tables.latex([["a", "b"], ["", "c"]], [[["1", "2"]], [["3", "4"], ["5", "6"]]], "lr")
-    assert text.splitlines() == [
-        r"\begin{tabular}{lr}",
-        r"\toprule",
-        r"a & b \\",
-        r" & c \\",
-        r"\midrule",
-        r"1 & 2 \\",
-        r"\midrule",
-        r"3 & 4 \\",
-        r"5 & 6 \\",
-        r"\bottomrule",
-        r"\end{tabular}",
-    ]
-
-
 def test_a_column_says_which_direction_is_better():
     assert (PSNR.heading, LPIPS.heading) == ("PSNR ↑", "LPIPS ↓")
     assert (LPIPS.text(0.12345), LPIPS.text(None), LPIPS.text(None, "–")) == ("0.1235", "n/a", "–")

@@ -47,14 +47,14 @@ _CONVERGENCE = (("data", "sde"), ("noise", "sde"), ("noise", "ode"))
 
 @dataclass(frozen=True)
 class Case:
-    """A network and one image to restore: `lq` is (1, 3, H, W), `gt` (3, H, W) or None."""
+    """A network and one image to restore: `lq` is (1, 3, H, W), `gt`, the clean one, (3, H, W)."""
 
     network: Network
     sde: MeanRevertingSDE
     fit_target: str
     lq: Tensor
-    gt: Tensor | None = None
-    seed: int = 0
+    gt: Tensor
+    seed: int
 
     @torch.inference_mode()
     def run(self, solver: Solver) -> SampleOutput:
@@ -71,8 +71,8 @@ class Case:
         )
 
     def psnr(self, image: Image) -> float:
-        """PSNR against the clean image; NaN if there is none."""
-        return math.nan if self.gt is None else psnr(image, to_uint8(self.gt))
+        """PSNR against the clean image."""
+        return psnr(image, to_uint8(self.gt))
 
 
 def _channels_last(tensors: Sequence[Tensor]) -> NDArray[np.float32]:
@@ -82,7 +82,6 @@ def _channels_last(tensors: Sequence[Tensor]) -> NDArray[np.float32]:
 def trajectories(cases: Mapping[str, Case]) -> tuple[list[Trajectory], list[Pair]]:
     """Runs of several methods from the same start, and the degraded and clean image."""
     (case,) = cases.values()
-    assert case.gt is not None
     runs = [
         Trajectory(name, nfe, _channels_last(case.run(solver).states).astype(np.float16))
         for name, nfe, solver in TRAJECTORIES
@@ -116,8 +115,6 @@ def comparisons(cases: Mapping[str, Case]) -> tuple[list[ComparisonRow]]:
 
 
 def _comparison(case: Case, title: str) -> ComparisonRow:
-    if case.gt is None:
-        raise ValueError(f"{title}: a comparison needs the clean image")
     images = [to_uint8(case.lq[0]), *(to_uint8(case.run(solver).sample[0]) for _, solver in COMPARISON)]
     notes = tuple(f"{case.psnr(image):.1f} dB" for image in images)
     captions = ("degraded", *(name for name, _ in COMPARISON), "clean")

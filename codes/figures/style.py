@@ -4,9 +4,6 @@ The palette by Okabe and Ito is safe for colour-blind readers; every line also h
 is readable.
 """
 
-import base64
-import io
-import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -45,10 +42,6 @@ _SETTINGS = {
     "svg.fonttype": "none",  # text stays text: smaller and searchable
     "image.interpolation": "none",
 }
-_COLORS = (BLACK, ORANGE, SKY, GREEN, BLUE, VERMILION, PURPLE, GREY)
-_GEOMETRY = re.compile(rb' (?:d|x|y|points)="[^"]*"')
-_LONG = re.compile(rb"(\d\.\d\d)\d+")  # a hundredth of a point is exact enough
-_PICTURE = re.compile(rb"data:image/png;base64,([A-Za-z0-9+/=\s]+)")
 
 
 @dataclass(frozen=True)
@@ -92,71 +85,27 @@ def canvas(width: float, height: float) -> Iterator["Canvas"]:
         yield Figure(figsize=(width, height), layout="constrained")
 
 
-def save(figure: "Canvas", stem: Path, *, dpi: int = 150, palette: str | None = "lines") -> tuple[Path, Path]:
-    """Write STEM.png and STEM.svg, replacing existing files; equal figures give equal files.
-
-    A palette of 256 colours makes the PNG file three times smaller. 'lines' keeps the most frequent colours exactly,
-    'photographs' dithers; None keeps all colours, for comparing photographs. In the SVG file photographs
-    become JPEG.
-    """
-    from PIL import Image as Pillow
-
+def save(figure: "Canvas", stem: Path, *, dpi: int = 150) -> tuple[Path, Path]:
+    """Write STEM.png and STEM.svg, replacing existing files; equal figures give equal files."""
     settle(figure)
     stem.parent.mkdir(parents=True, exist_ok=True)
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=dpi, metadata={"Software": None})
-    picture = Pillow.open(buffer).convert("RGB")
-    if palette == "lines":
-        indices, colors = frequent_colors(np.asarray(picture))
-        picture = Pillow.fromarray(indices)
-        picture.putpalette(colors.ravel().tolist())
-    elif palette == "photographs":
-        ours = [[int(color[i : i + 2], 16) for i in (1, 3, 5)] for color in _COLORS]
-        median = picture.quantize(256 - len(ours), Pillow.Quantize.MEDIANCUT).getpalette()
-        colors = np.array(median).reshape(-1, 3)[: 256 - len(ours)]
-        colors[(colors > 240).all(axis=1)] = 255  # keeps the background white
-        adapted = Pillow.new("P", (1, 1))
-        adapted.putpalette(np.concatenate([colors, ours]).ravel().tolist())
-        picture = picture.quantize(palette=adapted, dither=Pillow.Dither.FLOYDSTEINBERG)
     png, svg = (stem.with_name(stem.name + suffix) for suffix in (".png", ".svg"))
-    picture.save(png, optimize=True)
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
-    drawing = _GEOMETRY.sub(lambda match: _LONG.sub(rb"\1", match[0]), buffer.getvalue())
-    svg.write_bytes(_PICTURE.sub(_as_jpeg, drawing))
+    figure.savefig(png, dpi=dpi, metadata={"Software": None})
+    figure.savefig(svg, metadata={"Date": None, "Creator": None})
     return png, svg
 
 
 def settle(figure: "Canvas") -> None:
     """Lay out the figure once, and round the positions of its panels.
 
-    The layout solver's results differ in their last digits from call to call, which would change a few pixels and with
-    them the whole palette.
+    The layout solver's results differ in their last digits from call to call, which would change a few
+    pixels.
     """
     figure.draw_without_rendering()
     figure.set_layout_engine("none")
     for axis in figure.axes:
         left, bottom, width, height = (round(float(value), 4) for value in axis.get_position(original=True).bounds)
         axis.set_position((left, bottom, width, height))
-
-
-def frequent_colors(pixels: Image, number: int = 256) -> tuple[Image, Image]:
-    """(indices (H, W), colours (n, 3)): the most frequent colours, and the others mapped to the nearest."""
-    packed = pixels.reshape(-1, 3).astype(np.int32) @ np.array([65536, 256, 1], np.int32)
-    codes, inverse, counts = np.unique(packed, return_inverse=True, return_counts=True)
-    found = np.stack([codes >> 16, codes >> 8 & 255, codes & 255], axis=1).astype(np.uint8)
-    kept = np.sort(np.argsort(-counts, kind="stable")[:number])
-    colors = found[kept]
-    distance = ((found[:, None].astype(np.int64) - colors[None]) ** 2).sum(axis=2)
-    return distance.argmin(axis=1).astype(np.uint8)[inverse].reshape(pixels.shape[:2]), colors
-
-
-def _as_jpeg(match: re.Match[bytes]) -> bytes:
-    from PIL import Image as Pillow
-
-    buffer = io.BytesIO()
-    Pillow.open(io.BytesIO(base64.b64decode(match[1]))).convert("RGB").save(buffer, "JPEG", quality=85)
-    return b"data:image/jpeg;base64," + base64.b64encode(buffer.getvalue())
 
 
 def whole_numbers(axis: "Axes", values: Sequence[int]) -> None:

@@ -4,13 +4,12 @@ Both graphs have the same weights and take turns within one process, so that wha
 Every configuration runs in a process of its own; peak memory is measured there, for one graph alone.
 """
 
-import json
 import resource
 import statistics
-import subprocess
-import sys
 import time
 from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from typing import Any
 
 import torch
@@ -87,14 +86,10 @@ def _columns(result: dict[str, float], width: int) -> str:
     return f"{result['seconds']:{width}.3f} {result['images_per_second']:8.2f} {result['peak_gb']:8.2f}"
 
 
-def _child(
-    what: str, network: str, size: int, batch: int, repeats: int, threads: int | None, graphs: Sequence[str]
-) -> dict[str, Any]:
-    arguments = json.dumps([what, network, size, batch, repeats, threads, list(graphs)])
-    command = [sys.executable, "-m", __name__, arguments]
-    result = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-    row: dict[str, Any] = json.loads(result.stdout)
-    return row
+def _child(*arguments: Any) -> dict[str, Any]:
+    """`_measure` in a process of its own, which starts from this process' script."""
+    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+        return pool.submit(_measure, *arguments).result()
 
 
 @torch.no_grad()
@@ -170,7 +165,3 @@ def precisions(size: int = 256, repeats: int = 3, network: str = "daclip-unet") 
 
 def _count(network: nn.Module) -> int:
     return sum(parameter.numel() for parameter in network.parameters())
-
-
-if __name__ == "__main__":
-    print(json.dumps(_measure(*json.loads(sys.argv[1]))))

@@ -111,7 +111,7 @@ def test_any_size_down_to_one_pixel(name, size):
     network = example(name)
     x, mu, contexts = inputs(name, size=size)
     multiple = 2 ** (network.depth if hasattr(network, "depth") else network.stages)
-    pad = layers.reflect_pad if hasattr(network, "depth") else layers.zero_pad
+    pad = getattr(network, "pad", layers.reflect_pad)
     padded = run(network, name, pad(x, multiple), pad(mu, multiple), 5, contexts)
     assert torch.allclose(run(network, name, x, mu, 5, contexts), padded[..., : size[0], : size[1]], atol=1e-12)
 

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .cpu import Convolution, add_
-from .layers import ChannelNorm, Context, Time
+from .layers import ChannelNorm, Context, Time, reflect_pad
 from .nafnet import NAFNet, SimpleGate
 
 KINDS = 11  # the ten degradations, and none
@@ -114,6 +114,9 @@ def _statistics(x: Tensor) -> Tensor:
 
 class CodedNAFNet(NAFNet):
     """Refusion's NAFNet, with a code of the degradation added to the time embedding."""
+
+    # A black border looks like a hole or a shadow, and spoils the image around it.
+    pad = staticmethod(reflect_pad)
 
     def __init__(
         self,

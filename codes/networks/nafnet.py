@@ -117,6 +117,7 @@ class NAFNet(nn.Module):
     """
 
     takes_mu = True
+    pad = staticmethod(zero_pad)  # to sides that the stages can halve, as published
     # Peak memory of one evaluation in float32: measured between 256 and 512 pixels as 3.2 copies of the widest
     # full-size feature map, with a margin.
     copies_in_memory = 4.5
@@ -197,7 +198,7 @@ class NAFNet(nn.Module):
         modulations = iter(embedding.modulation.split([4 * block.width for block in self._blocks()], dim=1))
 
         x = x if mu is None else torch.cat([x - mu, mu], dim=1)
-        x = zero_pad(x, 2**self.stages).contiguous(memory_format=torch.channels_last)
+        x = self.pad(x, 2**self.stages).contiguous(memory_format=torch.channels_last)
         x = self.intro(x)
         intro = x if self.intro_residual else None
         skips = []

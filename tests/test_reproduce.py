@@ -144,8 +144,9 @@ def test_our_number_the_papers_and_the_difference(tmp_path):
 def test_embedded_model_is_not_compared_by_difference(tmp_path):
     write_report(paper_as_results("embedded"), tmp_path, NAMES, [])
     report = (tmp_path / "REPORT.md").read_text()
-    assert "of another model and other images" in report
+    assert "are of another network" in report and "not the paper's images" in report
     assert "0.0635 (0.0635)" in report and "(0.0635, " not in report
+    assert "reproduced within" not in report
 
 
 def test_a_missing_cell_shows_as_missing(tmp_path, capsys):
@@ -153,10 +154,10 @@ def test_a_missing_cell_shows_as_missing(tmp_path, capsys):
     save(results, tmp_path / "cells.json")
     assert main(["--render-only", "--results", str(tmp_path), "--table", "rainy", "overview"]) == 1
     message = capsys.readouterr().err
-    assert "1 of 460 cells are missing, the first: rainy, MR Sampler-2 at NFE 20" in message
+    assert "1 of 550 cells are missing, the first: rainy, MR Sampler-2 at NFE 20" in message
     markdown = (tmp_path / "tables" / "rainy.md").read_text()
     assert "| MR Sampler-2 | – (0.0635) | – (27.79) | – (28.6) | – (0.8559) |" in markdown
-    assert "1 of 46 rows are missing" in markdown
+    assert "1 of 55 rows are missing" in markdown
     assert "| MR Sampler-2 | – " in (tmp_path / "tables" / "overview.md").read_text()  # no mean over nine tasks
     with (tmp_path / "tables" / "rainy.csv").open() as file:
         line = next(row for row in csv.DictReader(file) if (row["method"], row["nfe"]) == ("MR Sampler-2", "20"))
@@ -202,7 +203,9 @@ def test_rows_of_fewer_images_are_named(tmp_path):
     results = paper_as_results()
     cells = [replace(c, images=3) if (c.task, c.method, c.nfe) == ("hazy", "pc", 8) else c for c in results.cells]
     write_report(replace(results, cells=tuple(cells)), tmp_path, ["hazy"], [])
-    assert "4 images; fewer for mrsampler-pc at NFE 8 (3)" in (tmp_path / "REPORT.md").read_text()
+    report = (tmp_path / "REPORT.md").read_text()
+    assert "4 images; fewer in some rows, as they say" in report
+    assert re.search(r"\| mrsampler-pc \| 3 \|", report) and re.search(r"\| MR Sampler-1 \| 4 \|", report)
 
 
 def test_curves_show_the_cells_and_the_papers_numbers_with_its_own_model():
@@ -257,8 +260,8 @@ def test_speed_up_is_the_fewest_evaluations_as_good_as_posterior_with_100():
     results = paper_as_results()
     cells = [replace(cell, metrics={"lpips": 0.1 if cell.nfe >= 10 else 0.2, "psnr": 20.0}) for cell in results.cells]
     text = speed_up(replace(results, cells=tuple(cells)))
-    assert "| MR Sampler-2 | 10 | 0.1000 | 10.0 | 10.0 |" in text
-    assert "| Posterior, correct stride | 10 | 0.1000 | 10.0 | 10.0 |" in text
+    assert "| MR Sampler-2 | 10 | +0.0000 | 10.0 | 10.0 |" in text
+    assert "| Posterior, correct stride | 10 | +0.0000 | 10.0 | 10.0 |" in text
 
 
 # ---- the cells
@@ -316,7 +319,7 @@ def test_runs_are_done_once_and_refuse_to_be_mixed(tmp_path, few, capsys):
     row = next(row for row in summary["rows"] if row["solver"] == "mr-2-nfe5")
     assert results.value("rainy", "mr-2", 5, "psnr") == row["metrics"]["psnr"]
     degraded = next(row for row in summary["rows"] if row["solver"] == "(input)")
-    assert f"| 0 | degraded image | {degraded['metrics']['psnr']:.2f} |" in (out / "REPORT.md").read_text()
+    assert f"| 0 | degraded image | {degraded['metrics']['psnr']:.2f} ± " in (out / "REPORT.md").read_text()
     before = written(out / "runs")
     assert main(command) == 0  # everything is there
     assert written(out / "runs") == before
@@ -337,7 +340,9 @@ def test_crops_are_the_middles_of_degraded_images(tmp_path):
     from codes.reproduce.runs import Setup, base_options, cut, find_tasks
     from codes.runtime.distributed import Process
 
-    setup = Setup(model="embedded", file=ROOT / "options" / "paper" / "embedded.yml", root=tmp_path, images=2, size=100)
+    demo = f"datasets.photos.dataroot_GT={ROOT / 'options' / 'demo' / 'GT'}"
+    file = ROOT / "options" / "paper" / "embedded.yml"
+    setup = Setup(model="embedded", file=file, root=tmp_path, images=2, size=100, overrides=(demo,))
     tasks = cut(setup, find_tasks(setup, base_options(setup))[0], 0, Process())
     assert [(name, len(task.items)) for name, task in tasks.items()] == [(task, 2) for task in TASKS]
     for task in tasks.values():

@@ -210,7 +210,7 @@ def test_rows_of_fewer_images_are_named(tmp_path):
 
 def test_curves_show_the_cells_and_the_papers_numbers_with_its_own_model():
     ours = curve_points(paper_as_results("embedded"))
-    assert len(ours) == 10 * (46 + 2) and not any(point.published for point in ours)  # 2: both strides at NFE 100
+    assert len(ours) == 10 * (55 + 2) and not any(point.published for point in ours)  # 2: both strides at NFE 100
     theirs = [point for point in curve_points(paper_as_results()) if point.published]
     assert len(theirs) == 10 * 20
     values = next(one.values for one in theirs if (one.task, one.method, one.nfe) == ("uncompleted", "Euler", 5))
@@ -386,7 +386,7 @@ def test_what_is_missing_is_said_per_table_and_the_rest_is_done(world, tmp_path,
     captured = capsys.readouterr()
     lines = captured.err.splitlines()
     assert "table solver-type: no data" in lines and not any("parameterization: no data" in line for line in lines)
-    assert "figure comparison: no data for low-light, motion-blurry, uncompleted" in lines
+    assert "figure comparison: no data for low-light, noisy, hazy" in lines
     assert any("no folder for uncompleted" in line for line in lines)
     assert "6 of 10 cells are missing, the first: uncompleted, MR Sampler-2 at NFE 5" in captured.err
     assert {cell.task for cell in collect(tmp_path / "out").cells} == {"rainy"}

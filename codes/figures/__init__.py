@@ -56,13 +56,14 @@ FIGURES = {
             name="comparison",
             title="Restorations side by side",
             caption="The degraded image, restorations with their number of evaluations, and the clean image; below "
-            "each the part with the most detail, enlarged, and the PSNR of the whole. Posterior sampling is "
-            "the published code's.",
+            "each the part with the most detail, enlarged, and the PSNR of the whole. Posterior sampling is the "
+            "published code's, which stops early with few evaluations; recommended is the network's own solver. The "
+            "first image of each task by name, from its middle.",
             draw=comparison.draw,
             stored=(("comparison", comparison.ComparisonRow),),
             collect="figures.collect:comparisons",
-            tasks=("rainy", "low-light", "motion-blurry", "uncompleted"),
-            evaluations=4 * 130,
+            tasks=("low-light", "noisy", "rainy", "hazy"),
+            evaluations=4 * 131,
         ),
         Figure(
             name="trajectories",
@@ -75,7 +76,7 @@ FIGURES = {
             draw=trajectories.draw,
             stored=(("trajectories", trajectories.Trajectory), ("trajectories-images", trajectories.Pair)),
             collect="figures.collect:trajectories",
-            tasks=("motion-blurry",),  # as in the paper
+            tasks=("low-light",),  # where the degraded and the clean image are far apart
             evaluations=150,
         ),
         Figure(

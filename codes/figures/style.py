@@ -65,8 +65,9 @@ METHODS = {
     "mrsampler-pc": Line(VERMILION, "D"),
     "Posterior, correct strides": Line(GREEN, "v"),
     "Euler, correct strides": Line(PURPLE, "P"),
+    "recommended": Line(BLACK, "*"),
 }
-_OTHERS = (Line(BLACK, "*"), Line(YELLOW, "h"), Line(GREEN, "<", "--"), Line(PURPLE, ">", "--"))
+_OTHERS = (Line(BLACK, "p", "--"), Line(YELLOW, "h"), Line(GREEN, "<", "--"), Line(PURPLE, ">", "--"))
 
 
 def lines_of(names: Sequence[str]) -> dict[str, Line]:

@@ -7,7 +7,7 @@ from ..figures import FIGURES, Figure
 from ..figures.curves import CurvePoint
 from ..figures.stored import read_items
 from ..names import TASKS
-from .catalogue import TABLE_OF_TASK, known_nfes
+from .catalogue import RECOMMENDED, TABLE_OF_TASK, known_nfes
 from .published import published
 from .results import METRICS, Results
 
@@ -22,6 +22,7 @@ _LEGEND = {
     "posterior": "Posterior, correct strides",
     "euler": "Euler, correct strides",
     "pc": "mrsampler-pc",
+    RECOMMENDED: "recommended",
 }
 
 

@@ -29,7 +29,7 @@ from .drawing import DATA
 from .results import label, run_folder
 from .testsets import TEST_SETS, dataset_options
 
-FIGURE_SIDE = 256  # pixels of the images that the figures show, from their middle
+FIGURE_SIDE = 192  # pixels of the images that the figures show, from their middle
 FIGURE_2 = ("low-light", "motion-blurry")  # the tasks whose FID the paper plots
 
 
@@ -268,6 +268,7 @@ def complete(setup: Setup, task: str, method: str, images: int, names: Sequence[
 def compute_figures(setup: Setup, tasks: dict[str, Task], restorer: Restorer, names: Sequence[str], seed: int) -> None:
     """Compute and store what the figures show, unless it is stored already. Only the main process calls this."""
     data = setup.root / DATA
+    own = restorer.recommended
 
     def case(task: str) -> Case:
         item = tasks[task].items[0]
@@ -279,7 +280,7 @@ def compute_figures(setup: Setup, tasks: dict[str, Task], restorer: Restorer, na
         gt = torch.from_numpy(loaded.gt).permute(2, 0, 1).float() / 255
         lq, gt = (x[:, top : top + side, left : left + side].contiguous() for x in (loaded.lq.rgb, gt))
         lq = lq[None].to(restorer.device)
-        return Case(restorer.predictor(lq), restorer.sde, restorer.fit_target, lq, gt, loaded.seed)
+        return Case(restorer.predictor(lq), restorer.sde, restorer.fit_target, lq, gt, loaded.seed, own)
 
     for figure in (FIGURES[name] for name in names if name in FIGURES):
         there = not figure.collect or (data / f"{figure.name}.npz").is_file()

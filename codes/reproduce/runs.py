@@ -151,9 +151,8 @@ def prepare(setup: Setup, base: Options, restorer: Restorer, tasks: Mapping[str,
         "recommended": recommended_options(restorer),
         "recommended_nfe": restorer.recommended.nfe if restorer.recommended is not None else NFE,
         "sets": {
-            task: {"folder": TEST_SETS[task].folder, "images": len(tasks[task].items)}
-            for task in tasks
-            if setup.of_set(task)
+            task: {"folder": TEST_SETS[task].folder, "images": min(count, setup.images_of(task) or count)}
+            for task, count in ((name, len(found.items)) for name, found in tasks.items() if setup.of_set(name))
         },
         **{key: getattr(setup, key) for key in ("images", "size", "set_images", "set_size", "subset")},
         "overrides": list(setup.overrides),

@@ -217,6 +217,24 @@ def test_curves_show_the_cells_and_the_papers_numbers_with_its_own_model():
     assert values == {"lpips": 0.8525, "fid": 384.7, "psnr": 9.587, "ssim": 0.1042}
 
 
+def test_published_curves_are_drawn_where_the_images_are_the_papers():
+    results = paper_as_results("embedded")
+    sets = {"noisy": {"folder": "CBSD68", "images": 68}}
+    points = curve_points(replace(results, settings={**results.settings, "sets": sets}))
+    assert {point.task for point in points if point.published} == {"noisy"}
+
+
+def test_a_report_to_keep_has_no_svg_files_and_no_copies_of_its_tables(tmp_path):
+    save(paper_as_results(), tmp_path / "cells.json")
+    arguments = ["--render-only", "--results", str(tmp_path), "--table", "rainy", "curves"]
+    assert main(arguments) == 0
+    assert {path.suffix for path in (tmp_path / "figures").iterdir()} == {".png", ".svg"}
+    assert main([*arguments, "--report", str(tmp_path / "kept")]) == 0
+    assert {path.name for path in (tmp_path / "kept").rglob("*") if path.is_file()} == {
+        "REPORT.md", "cells.json", "curves.png",
+    }  # fmt: skip
+
+
 def test_pictures_of_an_earlier_drawing_are_kept(tmp_path):
     picture = tmp_path / "figures" / "stability.png"
     picture.parent.mkdir()
@@ -362,9 +380,8 @@ def test_all_ten_tasks_have_a_table_and_every_table_its_runs():
 
 
 def test_missing_weights_are_one_line(tmp_path, capsys):
-    assert (
-        main(["--table", "rainy", "--set", "path.pretrain_model_G=none.safetensors", "--results", str(tmp_path)]) == 2
-    )
+    changes = ["path.pretrain_model_G=none.safetensors", f"datasets.photos.dataroot_GT={ROOT / 'options/demo/GT'}"]
+    assert main(["--table", "rainy", "--set", *changes, "--results", str(tmp_path)]) == 2
     message = capsys.readouterr().err
     assert message.count("\n") == 1 and "none.safetensors: no such file" in message
 

@@ -47,8 +47,8 @@ FIGURES = {
             caption="Mean FID and LPIPS of every method on every task against the number of network evaluations (NFE); "
             "lower is better, both axes are logarithmic. Dashed with hollow markers: the values printed in the "
             "paper, of its own network, where the images are the paper's. Posterior and Euler use the published code's "
-            "coefficients unless the legend says correct strides: those are made for 100 steps, and with fewer the run stops before its end. FID on few images "
-            "is indicative only.",
+            "coefficients unless the legend says correct strides: those are made for 100 steps, and with fewer the run "
+            "stops before its end. FID on few images is indicative only.",
             draw=curves.draw,
         ),
         Figure(

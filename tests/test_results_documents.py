@@ -9,7 +9,7 @@ import pytest
 
 from codes.defaults import WEIGHTS
 from codes.evaluation.tables import QUALITY
-from codes.names import OptionsError
+from codes.names import TASKS, OptionsError
 from codes.reproduce.catalogue import DATASETS, METHODS, TABLES, all_runs
 from codes.reproduce.claims import CHANGED, CLAIMS, OPEN, SUPPORTED, WITHDRAWN
 from codes.reproduce.documents import BLOCKS, blocks, fill, filled
@@ -19,7 +19,7 @@ from codes.runtime.files import digest
 
 ROOT = Path(__file__).parent.parent
 FOLDER = ROOT / "docs" / "results" / "embedded"
-DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+DOCUMENTS = [ROOT / "README.md", ROOT / "pretrained" / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 WITH_BLOCKS = [path for path in DOCUMENTS if blocks(path.read_text())]
 MEASURED = [claim for claim in CLAIMS if claim.measure is not None]
 _BLOCK = re.compile(r"<!-- results: .*?<!-- end of results -->", re.DOTALL)
@@ -32,7 +32,7 @@ def committed() -> Results:
 # ---- what is claimed
 
 
-@pytest.mark.parametrize("path", WITH_BLOCKS, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", WITH_BLOCKS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_documents_say_what_the_results_say(path):
     """Else: python scripts/reproduce.py --results docs/results/embedded --render-only --fill FILE"""
     text = path.read_text()
@@ -41,9 +41,10 @@ def test_documents_say_what_the_results_say(path):
 
 def test_every_claim_and_the_four_sets_are_told_from_results():
     assert blocks((ROOT / "README.md").read_text()) == ["four-sets"]
+    assert blocks((ROOT / "pretrained" / "README.md").read_text()) == ["card"]
     told = blocks((ROOT / "docs" / "CLAIMS.md").read_text())
     assert told == ["run", "claims", *(f"claim-{claim.number}" for claim in MEASURED)]
-    assert {*told, "four-sets"} == set(BLOCKS)
+    assert {*told, "four-sets", "card"} == set(BLOCKS)
 
 
 def test_no_measurement_of_the_network_is_written_by_hand():
@@ -164,6 +165,15 @@ def test_numbers_of_the_four_sets_are_those_of_the_cells():
     text = BLOCKS["four-sets"](replace(AS_BEFORE, settings={"sets": sets}, inputs=inputs, cells=tuple(cells)))
     assert text.count("from 14.62 to 26.49 ± 0.00") == 4 and "CBSD68 (noisy)" in text
     assert "(paper " in text
+
+
+def test_the_model_card_has_a_row_for_each_task_with_its_scores():
+    inputs = tuple(
+        Cell(task=task, method="(input)", nfe=0, images=3, seconds=0, metrics={"psnr": 14.62}) for task in TASKS
+    )
+    lines = BLOCKS["card"](replace(AS_BEFORE, inputs=inputs)).splitlines()
+    rows = [line for line in lines if line.startswith(tuple(f"| {task} |" for task in TASKS))]
+    assert len(rows) == 10 and all("| photographs | 3 | 14.62 | 25.00 ± 0.00 | 25.00 ± 0.00 |" in row for row in rows)
 
 
 # ---- how large it is

@@ -12,12 +12,14 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from ..evaluation.tables import markdown
-from ..names import OptionsError
+from ..evaluation.statistics import Estimate
+from ..evaluation.tables import Column, markdown
+from ..names import TASKS, OptionsError
 from .catalogue import RECOMMENDED, TABLE_OF_TASK
 from .claims import CLAIMS, Claim
 from .findings import COLUMNS
 from .published import published
+from .render import MISSING
 from .results import Results
 from .testsets import TEST_SETS
 
@@ -58,12 +60,11 @@ def _run(results: Results) -> str:
     settings = results.settings
     sets = [f"{each['folder']} ({each['images']})" for each in settings.get("sets", {}).values()]
     crops = f", crops of {settings['set_size']} pixels" if settings.get("set_size") else ""
-    commits = ", ".join(f"`{str(commit)[:12]}`" for commit in results.environment.get("commit", [])) or "unknown"
     images = f"the paper's own images of {', '.join(sets)}{crops}; for the other tasks " if sets else ""
     return (
         f"Measured with `{settings.get('weights')}` (sha256 `{str(settings.get('sha256'))[:12]}`) on {images}"
         f"{settings.get('images')} photographs each; with more than 20 evaluations at most {settings.get('subset')} "
-        f"images of a task. Commit {commits}."
+        f"images of a task. Commit {_commits(results)}."
     )
 
 
@@ -85,10 +86,60 @@ def _four_sets(results: Results) -> str:
     if not texts:
         return "The paper's test sets have not been run."
     evaluations = "one evaluation" if nfe == 1 else f"{nfe} evaluations"
+    changes = "changes" if nfe == 1 else "change"
     return (
-        f"On the paper's own test images, {evaluations} of the small network raise the PSNR in dB of "
-        f"{'; '.join(texts)}. The paper's numbers are of DA-CLIP's network, six times larger, with 5 evaluations."
+        f"On {_which(results)} {evaluations} of the small network {changes} the PSNR in dB of {'; '.join(texts)}. The "
+        "paper's numbers are of DA-CLIP's network, six times larger, with MR Sampler-1 and 5 evaluations "
+        f"([report](docs/{REPORT}); commit {_commits(results)})."
     )
+
+
+def _commits(results: Results) -> str:
+    """The commits that the results were computed at."""
+    found = dict.fromkeys(str(commit)[:12] for commit in results.environment.get("commit", []))
+    return ", ".join(f"`{commit}`" for commit in found) or "unknown"
+
+
+def _which(results: Results) -> str:
+    """The paper's test images, or how few and how small parts of them."""
+    counts = {task: found["images"] for task in TEST_SETS if (found := results.test_set(task)) is not None}
+    fewer = {count for task, count in counts.items() if count < TEST_SETS[task].images}
+    size = results.settings.get("set_size")
+    crops = f"crops of {size}x{size} pixels of " if size else ""
+    some = f"{' to '.join(map(str, sorted({min(counts.values()), max(counts.values())})))} of " if fewer else ""
+    return f"{crops}{some}the paper's own test images of each set"
+
+
+def _card(results: Results) -> str:
+    """What the network does on every task that was run, with the recommended and with eight evaluations."""
+    nfe = results.settings.get("recommended_nfe", 1)
+    nfes = list(dict.fromkeys((nfe, 8)))
+    columns = [COLUMNS["psnr"], COLUMNS["lpips"]]
+    rows = []
+    for task in TASKS:
+        before = next((cell for cell in results.inputs if cell.task == task), None)
+        cells = [results.cell(task, RECOMMENDED, each) for each in nfes]
+        if before is None or None in cells:
+            continue
+        known = results.test_set(task)
+        row = [task, "photographs" if known is None else str(known["folder"]), str(before.images)]
+        for column in columns:
+            row.append(column.text(before.value(column.name), MISSING))
+            row += [MISSING if cell is None else _with_error(cell.estimate(column.name), column) for cell in cells]
+        rows.append(row)
+    if not rows:
+        return "Not measured yet."
+    names = ["degraded", *(f"{each} evaluation{'s' * (each > 1)}" for each in nfes)]
+    header = ["task", "images of", "", *(f"{column.label} {name}" for column in columns for name in names)]
+    size = results.settings.get("set_size")
+    crops = f" Of each image the middle {size} pixels." if size else ""
+    return f"{markdown(header, rows, 'llr')}\n± is one standard error.{crops} Commit {_commits(results)}."
+
+
+def _with_error(found: Estimate | None, column: Column) -> str:
+    if found is None:
+        return MISSING
+    return column.text(found.mean) + ("" if found.error is None else f" ± {column.text(found.error)}")
 
 
 BLOCKS: dict[str, Callable[[Results], str]] = {
@@ -96,6 +147,7 @@ BLOCKS: dict[str, Callable[[Results], str]] = {
     **{f"claim-{claim.number}": partial(_claim, claim.number) for claim in CLAIMS if claim.measure is not None},
     "run": _run,
     "four-sets": _four_sets,
+    "card": _card,
 }
 
 

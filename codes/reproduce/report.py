@@ -161,7 +161,8 @@ def _table_section(results: Results, table: Table, level: str = "##") -> str:
         texts.append(f"{part.title}{source}{_coverage(rows)}\n")
         if part.task is not None and table.columns == QUALITY:
             texts.append(f"{what_differs(results, part.task)}\n")
-        same = part.task is not None and results.test_set(part.task) is not None
+        whole = results.settings.get("set_size") is None
+        same = whole and part.task is not None and results.test_set(part.task) is not None
         texts.append(markdown(rows, columns, results.same_model or same))
         if any(row.verdicts for row in rows):
             texts.append(

@@ -36,7 +36,6 @@ TRAJECTORIES = (
 COMPARISON = (
     ("posterior (100)", Solver("posterior", 100, compat="official")),
     ("posterior (10)", Solver("posterior", 10, compat="official")),
-    ("posterior (5)", Solver("posterior", 5, compat="official")),
     ("MR Sampler (10)", Solver("mrsampler", 10, order=2)),
     ("MR Sampler (5)", Solver("mrsampler", 5, order=2)),
 )

@@ -84,14 +84,15 @@ FIGURES = {
             caption="Share of the components of the network's output with |c₀/c₁| > h at every evaluation after the "
             "first (above), and what the runs end in (below). It shows the paper's observation: noise "
             "prediction with the SDE scores low and collapses at few evaluations, data prediction scores high. "
-            "It does not show the cause, and it is not a test of stability: the same data predictions counted "
-            "relative to mu (dotted, hollow) score differently while every sample stays the same, and noise "
-            "prediction with the ODE drops too at few evaluations and does not collapse. The collapse is a "
-            "linear instability of the scheme: see the figure on stability.",
+            "It does not show the cause, and it is not a test of stability: noise prediction with the ODE drops too at "
+            "few evaluations and does not collapse, and the same data predictions counted relative to mu (dotted, "
+            "hollow) have another score while every sample stays the same, though a close one where a network's "
+            "predictions hardly change from step to step. The collapse is a linear instability of the scheme: see the "
+            "figure on stability.",
             draw=convergence.draw,
             stored=(("convergence", convergence.ConvergenceRun),),
             collect="figures.collect:convergence",
-            tasks=("rainy",),  # a degraded image far from black: relative to mu is something else there
+            tasks=("rainy",),  # a degraded image that is not black: relative to mu is something else there
             evaluations=255,
         ),
         Figure(

@@ -144,8 +144,9 @@ def test_our_number_the_papers_and_the_difference(tmp_path):
 def test_embedded_model_is_not_compared_by_difference(tmp_path):
     write_report(paper_as_results("embedded"), tmp_path, NAMES, [])
     report = (tmp_path / "REPORT.md").read_text()
-    assert "of another model and other images" in report
+    assert "are of another network" in report and "not the paper's images" in report
     assert "0.0635 (0.0635)" in report and "(0.0635, " not in report
+    assert "reproduced within" not in report
 
 
 def test_a_missing_cell_shows_as_missing(tmp_path, capsys):
@@ -153,10 +154,10 @@ def test_a_missing_cell_shows_as_missing(tmp_path, capsys):
     save(results, tmp_path / "cells.json")
     assert main(["--render-only", "--results", str(tmp_path), "--table", "rainy", "overview"]) == 1
     message = capsys.readouterr().err
-    assert "1 of 460 cells are missing, the first: rainy, MR Sampler-2 at NFE 20" in message
+    assert "1 of 550 cells are missing, the first: rainy, MR Sampler-2 at NFE 20" in message
     markdown = (tmp_path / "tables" / "rainy.md").read_text()
     assert "| MR Sampler-2 | – (0.0635) | – (27.79) | – (28.6) | – (0.8559) |" in markdown
-    assert "1 of 46 rows are missing" in markdown
+    assert "1 of 55 rows are missing" in markdown
     assert "| MR Sampler-2 | – " in (tmp_path / "tables" / "overview.md").read_text()  # no mean over nine tasks
     with (tmp_path / "tables" / "rainy.csv").open() as file:
         line = next(row for row in csv.DictReader(file) if (row["method"], row["nfe"]) == ("MR Sampler-2", "20"))
@@ -202,16 +203,36 @@ def test_rows_of_fewer_images_are_named(tmp_path):
     results = paper_as_results()
     cells = [replace(c, images=3) if (c.task, c.method, c.nfe) == ("hazy", "pc", 8) else c for c in results.cells]
     write_report(replace(results, cells=tuple(cells)), tmp_path, ["hazy"], [])
-    assert "4 images; fewer for mrsampler-pc at NFE 8 (3)" in (tmp_path / "REPORT.md").read_text()
+    report = (tmp_path / "REPORT.md").read_text()
+    assert "4 images; fewer in some rows, as they say" in report
+    assert re.search(r"\| mrsampler-pc \| 3 \|", report) and re.search(r"\| MR Sampler-1 \| 4 \|", report)
 
 
 def test_curves_show_the_cells_and_the_papers_numbers_with_its_own_model():
     ours = curve_points(paper_as_results("embedded"))
-    assert len(ours) == 10 * (46 + 2) and not any(point.published for point in ours)  # 2: both strides at NFE 100
+    assert len(ours) == 10 * (55 + 2) and not any(point.published for point in ours)  # 2: both strides at NFE 100
     theirs = [point for point in curve_points(paper_as_results()) if point.published]
     assert len(theirs) == 10 * 20
     values = next(one.values for one in theirs if (one.task, one.method, one.nfe) == ("uncompleted", "Euler", 5))
     assert values == {"lpips": 0.8525, "fid": 384.7, "psnr": 9.587, "ssim": 0.1042}
+
+
+def test_published_curves_are_drawn_where_the_images_are_the_papers():
+    results = paper_as_results("embedded")
+    sets = {"noisy": {"folder": "CBSD68", "images": 68}}
+    points = curve_points(replace(results, settings={**results.settings, "sets": sets}))
+    assert {point.task for point in points if point.published} == {"noisy"}
+
+
+def test_a_report_to_keep_has_no_svg_files_and_no_copies_of_its_tables(tmp_path):
+    save(paper_as_results(), tmp_path / "cells.json")
+    arguments = ["--render-only", "--results", str(tmp_path), "--table", "rainy", "curves"]
+    assert main(arguments) == 0
+    assert {path.suffix for path in (tmp_path / "figures").iterdir()} == {".png", ".svg"}
+    assert main([*arguments, "--report", str(tmp_path / "kept")]) == 0
+    assert {path.name for path in (tmp_path / "kept").rglob("*") if path.is_file()} == {
+        "REPORT.md", "cells.json", "curves.png",
+    }  # fmt: skip
 
 
 def test_pictures_of_an_earlier_drawing_are_kept(tmp_path):
@@ -257,8 +278,8 @@ def test_speed_up_is_the_fewest_evaluations_as_good_as_posterior_with_100():
     results = paper_as_results()
     cells = [replace(cell, metrics={"lpips": 0.1 if cell.nfe >= 10 else 0.2, "psnr": 20.0}) for cell in results.cells]
     text = speed_up(replace(results, cells=tuple(cells)))
-    assert "| MR Sampler-2 | 10 | 0.1000 | 10.0 | 10.0 |" in text
-    assert "| Posterior, correct stride | 10 | 0.1000 | 10.0 | 10.0 |" in text
+    assert "| MR Sampler-2 | 10 | +0.0000 | 10.0 | 10.0 |" in text
+    assert "| Posterior, correct stride | 10 | +0.0000 | 10.0 | 10.0 |" in text
 
 
 # ---- the cells
@@ -316,7 +337,7 @@ def test_runs_are_done_once_and_refuse_to_be_mixed(tmp_path, few, capsys):
     row = next(row for row in summary["rows"] if row["solver"] == "mr-2-nfe5")
     assert results.value("rainy", "mr-2", 5, "psnr") == row["metrics"]["psnr"]
     degraded = next(row for row in summary["rows"] if row["solver"] == "(input)")
-    assert f"| 0 | degraded image | {degraded['metrics']['psnr']:.2f} |" in (out / "REPORT.md").read_text()
+    assert f"| 0 | degraded image | {degraded['metrics']['psnr']:.2f} ± " in (out / "REPORT.md").read_text()
     before = written(out / "runs")
     assert main(command) == 0  # everything is there
     assert written(out / "runs") == before
@@ -337,7 +358,9 @@ def test_crops_are_the_middles_of_degraded_images(tmp_path):
     from codes.reproduce.runs import Setup, base_options, cut, find_tasks
     from codes.runtime.distributed import Process
 
-    setup = Setup(model="embedded", file=ROOT / "options" / "paper" / "embedded.yml", root=tmp_path, images=2, size=100)
+    demo = f"datasets.photos.dataroot_GT={ROOT / 'options' / 'demo' / 'GT'}"
+    file = ROOT / "options" / "paper" / "embedded.yml"
+    setup = Setup(model="embedded", file=file, root=tmp_path, images=2, size=100, overrides=(demo,))
     tasks = cut(setup, find_tasks(setup, base_options(setup))[0], 0, Process())
     assert [(name, len(task.items)) for name, task in tasks.items()] == [(task, 2) for task in TASKS]
     for task in tasks.values():
@@ -357,9 +380,8 @@ def test_all_ten_tasks_have_a_table_and_every_table_its_runs():
 
 
 def test_missing_weights_are_one_line(tmp_path, capsys):
-    assert (
-        main(["--table", "rainy", "--set", "path.pretrain_model_G=none.safetensors", "--results", str(tmp_path)]) == 2
-    )
+    changes = ["path.pretrain_model_G=none.safetensors", f"datasets.photos.dataroot_GT={ROOT / 'options/demo/GT'}"]
+    assert main(["--table", "rainy", "--set", *changes, "--results", str(tmp_path)]) == 2
     message = capsys.readouterr().err
     assert message.count("\n") == 1 and "none.safetensors: no such file" in message
 
@@ -381,7 +403,7 @@ def test_what_is_missing_is_said_per_table_and_the_rest_is_done(world, tmp_path,
     captured = capsys.readouterr()
     lines = captured.err.splitlines()
     assert "table solver-type: no data" in lines and not any("parameterization: no data" in line for line in lines)
-    assert "figure comparison: no data for low-light, motion-blurry, uncompleted" in lines
+    assert "figure comparison: no data for low-light, hazy" in lines
     assert any("no folder for uncompleted" in line for line in lines)
     assert "6 of 10 cells are missing, the first: uncompleted, MR Sampler-2 at NFE 5" in captured.err
     assert {cell.task for cell in collect(tmp_path / "out").cells} == {"rainy"}

@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING
 from ..config import Options, OptionsError
 from ..figures import FIGURES
 from ..reproduce.catalogue import DATASETS, METHODS, TABLES, all_runs
+from ..reproduce.documents import fill
 from ..reproduce.drawing import NAMES as FIGURE_NAMES
 from ..reproduce.drawing import draw
 from ..reproduce.published import published
 from ..reproduce.report import table_text, write_report
 from ..reproduce.results import Results, collect
+from ..reproduce.verdicts import RULES
 from ..runtime.paths import locate
 from .arguments import add_overrides, at_least, new_parser, run
 
@@ -28,13 +30,15 @@ _ABOUT = """\
 Run the missing cells of the paper's tables and compare the results with the published numbers.
 Results go to results/reproduce/MODEL/: REPORT.md, tables/, figures/, and the runs behind them. Started again, it
 resumes where it stopped; several processes share the work:
-  torchrun --nproc_per_node=2 scripts/reproduce.py --table all"""
+  torchrun --nproc_per_node=2 scripts/reproduce.py --table all --data testsets
+--data names a folder with the paper's own test images: CBSD68, LIVE1, LOL-eval15/{LQ,GT}, Rain100H/{LQ,GT}."""
 _EXIT = "exit code: 0 all cells are there, 1 some are missing, 2 bad options, data or weights, 130 interrupted."
 
 OPTIONS = {"embedded": Path("options/paper/embedded.yml"), "daclip": Path("options/mrsampler.yml")}
-# On two slow cores all tables of the embedded model stay below 40 minutes with these.
-IMAGES = {"embedded": 2, "daclip": None}
-SIZE = {"embedded": 128, "daclip": None}
+# Of photographs and whatever else an option file names; test sets are restored in full.
+IMAGES = {"embedded": 10, "daclip": None}
+SIZE = {"embedded": 256, "daclip": None}
+SUBSET = {"embedded": 10, "daclip": None}
 FID = {"embedded": "figure", "daclip": "all"}
 NAMES = (*TABLES, DATASETS, *FIGURE_NAMES)
 
@@ -46,14 +50,17 @@ def build_parser(prog: str) -> argparse.ArgumentParser:
     add("--table", nargs="+", default=[], metavar="NAME", choices=["all", *NAMES], help=f"all, {', '.join(NAMES)}")
     add("--model", choices=list(OPTIONS), default="embedded", help="the project's small network, or DA-CLIP's weights")
     add("-opt", "--opt", type=Path, metavar="FILE", help="option file with weights and data (default: the model's)")
-    add("--images", type=at_least(1), metavar="N", help="images per task (embedded: 2; daclip: all)")
-    add("--size", type=at_least(1), metavar="PIXELS", help="side of centre crops (embedded: 128; daclip: whole images)")
-    add("--fid", choices=["all", "figure", "none"], help="tasks with FID; figure: those of the paper's figure 2")
+    add("--data", type=Path, metavar="DIR", help="folder of the paper's test sets, for four of the ten tasks")
+    add("--images", type=at_least(1), metavar="N", help="images per task (test sets and daclip: all; photographs: 10)")
+    add("--size", type=at_least(1), metavar="PIXELS", help="side of centre crops (photographs: 256; else whole images)")
+    add("--subset", type=at_least(1), metavar="N", help="images at NFE 50 and 100 (embedded: 10; daclip: all)")
+    add("--fid", choices=["all", "figure", "none"], help="tasks with FID; figure: test sets, figure 2")
     add_overrides(parser, "device=cpu seed=1")
     add("--results", type=Path, metavar="DIR", help="folder for the results (default: results/reproduce/MODEL)")
     add("--report", type=Path, metavar="DIR", help="folder for report and tables (default: that of the results)")
     add("--list", action="store_true", help="list tables and figures with their cost, and stop")
     add("--render-only", action="store_true", help="write the report from stored results; computes nothing")
+    add("--fill", nargs="+", type=Path, default=[], metavar="FILE", help="documents to renew the marked numbers of")
     return parser
 
 
@@ -86,8 +93,12 @@ def _setup(arguments: argparse.Namespace) -> "Setup":
         model=model,
         file=locate(arguments.opt or OPTIONS[model]),
         root=_results_folder(arguments),
+        data=arguments.data,
         images=arguments.images or IMAGES[model],
         size=arguments.size or SIZE[model],
+        set_images=arguments.images,
+        set_size=arguments.size,
+        subset=arguments.subset or SUBSET[model],
         fid=arguments.fid or FID[model],
         overrides=tuple(arguments.overrides),
     )
@@ -115,7 +126,10 @@ def _render(results: Results, folder: Path, arguments: argparse.Namespace) -> in
     out = arguments.report or folder
     out.mkdir(parents=True, exist_ok=True)
     tables = [name for name in names if name not in FIGURE_NAMES]
-    report = write_report(results, out, tables, draw(results, folder, out, names))
+    # A report elsewhere is one to keep: it has the tables in itself, and all numbers in cells.json.
+    report = write_report(results, out, tables, draw(results, folder, out, names), files=out == folder)
+    for path in arguments.fill:
+        fill(path, results)
     wanted = [(task, method, nfe) for task, method in all_runs(names) for nfe in METHODS[method].nfes]
     missing = [cell for cell in wanted if results.cell(*cell) is None]
     if len(tables) <= 2:
@@ -180,12 +194,14 @@ def _reproduce(arguments: argparse.Namespace) -> int:
 
     device = choose_device(base.device)
     with processes(device) as process:
-        work.prepare(setup, base, process)
+        if process.is_main and setup.model == "daclip":
+            print(RULES, flush=True)
         code = 0
         lines: list[str] = []
         pairs = [(task, method) for task, method in all_runs(names) if task in found]
         if pairs or any(name in FIGURES for name in names):
             restorer = restorer_of(base, device)
+            work.prepare(setup, base, restorer, found, process)
             tasks = work.cut(setup, found, base.seed, process)
             images = cost.images_of(tasks, setup)
             to_do = cost.cost(setup, pairs, images, None)[0]
@@ -211,7 +227,15 @@ def _reproduce(arguments: argparse.Namespace) -> int:
             return code
         for line in lines:
             print(line, file=sys.stderr)
-        return max(code, _render(collect(setup.root), setup.root, arguments))
+        return max(code, _render(_collected(setup.root), setup.root, arguments))
+
+
+def _collected(folder: Path) -> Results:
+    """The results of a folder, none of a new one."""
+    try:
+        return collect(folder)
+    except FileNotFoundError:
+        return Results()
 
 
 def _list(arguments: argparse.Namespace) -> int:

@@ -19,7 +19,7 @@ grid. Prints the cost first. Started again, it resumes where it stopped; several
   torchrun --nproc_per_node=2 scripts/study.py
 Writes study.md, study.csv, study.png and study.svg to the output folder, next to the records."""
 
-MODELS = ("pretrained/mr-universal.safetensors", "pretrained/mr-tiny-noise.safetensors")
+MODELS = ("pretrained/mr-universal.safetensors",)
 NFES = (2, 3, 4, 5, 6, 8, 10, 15, 20)
 
 

@@ -46,23 +46,23 @@ FIGURES = {
             title="Quality against the number of evaluations",
             caption="Mean FID and LPIPS of every method on every task against the number of network evaluations (NFE); "
             "lower is better, both axes are logarithmic. Dashed with hollow markers: the values printed in the "
-            "paper, which belong to its own network and images, so that only their shape can be compared with "
-            "ours. Posterior and Euler use the published code's coefficients unless the legend says correct "
-            "strides: those are made for 100 steps, and with fewer the run stops before its end. FID on few images "
-            "is indicative only.",
+            "paper, of its own network, where the images are the paper's. Posterior and Euler use the published code's "
+            "coefficients unless the legend says correct strides: those are made for 100 steps, and with fewer the run "
+            "stops before its end. FID on few images is indicative only.",
             draw=curves.draw,
         ),
         Figure(
             name="comparison",
             title="Restorations side by side",
             caption="The degraded image, restorations with their number of evaluations, and the clean image; below "
-            "each the part with the most detail, enlarged, and the PSNR of the whole. Posterior sampling is "
-            "the published code's.",
+            "each the part with the most detail, enlarged, and the PSNR of the whole. Posterior sampling is the "
+            "published code's, which stops early with few evaluations; recommended is the network's own solver. The "
+            "first image of each task by name, from its middle.",
             draw=comparison.draw,
             stored=(("comparison", comparison.ComparisonRow),),
             collect="figures.collect:comparisons",
-            tasks=("rainy", "low-light", "motion-blurry", "uncompleted"),
-            evaluations=4 * 130,
+            tasks=("low-light", "rainy", "hazy"),
+            evaluations=3 * 126,
         ),
         Figure(
             name="trajectories",
@@ -75,7 +75,7 @@ FIGURES = {
             draw=trajectories.draw,
             stored=(("trajectories", trajectories.Trajectory), ("trajectories-images", trajectories.Pair)),
             collect="figures.collect:trajectories",
-            tasks=("motion-blurry",),  # as in the paper
+            tasks=("low-light",),  # where the degraded and the clean image are far apart
             evaluations=150,
         ),
         Figure(
@@ -84,14 +84,15 @@ FIGURES = {
             caption="Share of the components of the network's output with |c₀/c₁| > h at every evaluation after the "
             "first (above), and what the runs end in (below). It shows the paper's observation: noise "
             "prediction with the SDE scores low and collapses at few evaluations, data prediction scores high. "
-            "It does not show the cause, and it is not a test of stability: the same data predictions counted "
-            "relative to mu (dotted, hollow) score differently while every sample stays the same, and noise "
-            "prediction with the ODE drops too at few evaluations and does not collapse. The collapse is a "
-            "linear instability of the scheme: see the figure on stability.",
+            "It does not show the cause, and it is not a test of stability: noise prediction with the ODE drops too at "
+            "few evaluations and does not collapse, and the same data predictions counted relative to mu (dotted, "
+            "hollow) have another score while every sample stays the same, though a close one where a network's "
+            "predictions hardly change from step to step. The collapse is a linear instability of the scheme: see the "
+            "figure on stability.",
             draw=convergence.draw,
             stored=(("convergence", convergence.ConvergenceRun),),
             collect="figures.collect:convergence",
-            tasks=("low-light",),  # as in the paper
+            tasks=("rainy",),  # a degraded image that is not black: relative to mu is something else there
             evaluations=255,
         ),
         Figure(

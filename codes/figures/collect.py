@@ -36,7 +36,6 @@ TRAJECTORIES = (
 COMPARISON = (
     ("posterior (100)", Solver("posterior", 100, compat="official")),
     ("posterior (10)", Solver("posterior", 10, compat="official")),
-    ("posterior (5)", Solver("posterior", 5, compat="official")),
     ("MR Sampler (10)", Solver("mrsampler", 10, order=2)),
     ("MR Sampler (5)", Solver("mrsampler", 5, order=2)),
 )
@@ -55,6 +54,7 @@ class Case:
     lq: Tensor
     gt: Tensor
     seed: int
+    recommended: Solver | None = None  # what the checkpoint recommends
 
     @torch.inference_mode()
     def run(self, solver: Solver) -> SampleOutput:
@@ -115,9 +115,11 @@ def comparisons(cases: Mapping[str, Case]) -> tuple[list[ComparisonRow]]:
 
 
 def _comparison(case: Case, title: str) -> ComparisonRow:
-    images = [to_uint8(case.lq[0]), *(to_uint8(case.run(solver).sample[0]) for _, solver in COMPARISON)]
+    own = case.recommended
+    columns = [*COMPARISON, *([] if own is None else [(f"recommended ({own.nfe})", own)])]
+    images = [to_uint8(case.lq[0]), *(to_uint8(case.run(solver).sample[0]) for _, solver in columns)]
     notes = tuple(f"{case.psnr(image):.1f} dB" for image in images)
-    captions = ("degraded", *(name for name, _ in COMPARISON), "clean")
+    captions = ("degraded", *(name for name, _ in columns), "clean")
     return ComparisonRow(title, captions, (*notes, ""), np.stack([*images, to_uint8(case.gt)]))
 
 

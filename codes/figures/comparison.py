@@ -62,4 +62,4 @@ def draw(rows: Sequence[ComparisonRow], stem: Path, zoom: int = 4) -> tuple[Path
                     whole.add_patch(Rectangle(place, side, side, fill=False, ec=color, lw=width))
                 show(part, _cut(row.images[j], corner, side), below=row.notes[j])
             axes[2 * i, 0].set_ylabel(row.title, fontsize=9, fontweight="bold")
-        return save(figure, stem, dpi=100)
+        return save(figure, stem, dpi=85)

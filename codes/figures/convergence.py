@@ -85,4 +85,4 @@ def draw(runs: Sequence[ConvergenceRun], stem: Path) -> tuple[Path, Path]:
         axes[0].set_ylabel("components that satisfy\n|c₀ / c₁| > h  [%]")
         handles, labels = axes[0].get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside lower center", ncols=2)
-        return save(figure, stem, dpi=110)
+        return save(figure, stem, dpi=110, few_colours=True)

@@ -80,7 +80,7 @@ def _panel(axis: "Axes", points: Sequence[CurvePoint], metric: str) -> None:
                 look |= {"linestyle": "--", "linewidth": 0.9, "markerfacecolor": "white", "alpha": 0.9}
             axis.plot(*zip(*chosen, strict=True), **look)
             nfes |= {nfe for nfe, _ in chosen}
-    whole_numbers(axis, [nfe for nfe in (2, 5, 10, 20, 50, 100) if nfe in nfes] or sorted(nfes))
+    whole_numbers(axis, [nfe for nfe in (1, 2, 5, 10, 20, 50, 100) if nfe in nfes] or sorted(nfes))
     if METRICS[metric].logarithmic:
         axis.set_yscale("log")
         _plain_ticks(axis)

@@ -136,4 +136,4 @@ def draw(measured: Sequence[Gain], stem: Path) -> tuple[Path, Path]:
             top.set_xlabel("NFE on the uniform lambda grid", fontsize=8)
             axis.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16))
         figure.axes[0].set_ylabel("gain of a perturbation per step")
-        return save(figure, stem)
+        return save(figure, stem, dpi=100)

@@ -65,8 +65,9 @@ METHODS = {
     "mrsampler-pc": Line(VERMILION, "D"),
     "Posterior, correct strides": Line(GREEN, "v"),
     "Euler, correct strides": Line(PURPLE, "P"),
+    "recommended": Line(BLACK, "*"),
 }
-_OTHERS = (Line(BLACK, "*"), Line(YELLOW, "h"), Line(GREEN, "<", "--"), Line(PURPLE, ">", "--"))
+_OTHERS = (Line(BLACK, "p", "--"), Line(YELLOW, "h"), Line(GREEN, "<", "--"), Line(PURPLE, ">", "--"))
 
 
 def lines_of(names: Sequence[str]) -> dict[str, Line]:
@@ -85,12 +86,20 @@ def canvas(width: float, height: float) -> Iterator["Canvas"]:
         yield Figure(figsize=(width, height), layout="constrained")
 
 
-def save(figure: "Canvas", stem: Path, *, dpi: int = 150) -> tuple[Path, Path]:
-    """Write STEM.png and STEM.svg, replacing existing files; equal figures give equal files."""
+def save(figure: "Canvas", stem: Path, *, dpi: int = 150, few_colours: bool = False) -> tuple[Path, Path]:
+    """Write STEM.png and STEM.svg, replacing existing files; equal figures give equal files.
+
+    few_colours   256 of them in the PNG file: a third of the size where images of noise are shown
+    """
     settle(figure)
     stem.parent.mkdir(parents=True, exist_ok=True)
     png, svg = (stem.with_name(stem.name + suffix) for suffix in (".png", ".svg"))
     figure.savefig(png, dpi=dpi, metadata={"Software": None})
+    if few_colours:
+        from PIL import Image as Pictures
+
+        with Pictures.open(png) as picture:
+            picture.convert("RGB").quantize(256, kmeans=3).save(png, optimize=True)
     figure.savefig(svg, metadata={"Date": None, "Creator": None})
     return png, svg
 

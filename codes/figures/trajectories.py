@@ -94,4 +94,4 @@ def draw(trajectories: Sequence[Trajectory], images: Sequence[Pair], stem: Path,
         show(cells[0, -1], gt, "clean")
         if rows > 1:
             show(cells[1, -1], lq, "degraded")
-        return save(figure, stem, dpi=110)
+        return save(figure, stem, dpi=110, few_colours=True)

@@ -48,8 +48,8 @@ def images_of(tasks: Mapping[str, Task], setup: Setup) -> dict[str, Images]:
     """What is to be restored of each task, from the headers of its first files."""
     found = {}
     for name, task in tasks.items():
-        count = min(len(task.items), setup.images or len(task.items))
-        sizes = [_pixels(item.lq or item.gt, setup.size) for item in task.items[: min(count, _HEADERS)]]
+        count = min(len(task.items), setup.images_of(name) or len(task.items))
+        sizes = [_pixels(item.lq or item.gt, setup.size_of(name)) for item in task.items[: min(count, _HEADERS)]]
         known = [size for size in sizes if size]
         found[name] = Images(count, task.enlarge**2 * fmean(known) if known else MEASURED**2)
     return found
@@ -93,7 +93,8 @@ def cost(
         if task not in images:
             continue
         done = Counter(record.solver for record in read_records(run_folder(setup.root, task, method)).values())
-        missing = {nfe: max(0, images[task].count - done[label(method, nfe)]) for nfe in METHODS[method].nfes}
+        wanted = {nfe: setup.count(images[task].count, nfe) for nfe in METHODS[method].nfes}
+        missing = {nfe: max(0, count - done[label(method, nfe)]) for nfe, count in wanted.items()}
         todo = sum(nfe * count for nfe, count in missing.items())
         evaluations += todo
         if speed is not None:

@@ -7,7 +7,7 @@ from ..figures import FIGURES, Figure
 from ..figures.curves import CurvePoint
 from ..figures.stored import read_items
 from ..names import TASKS
-from .catalogue import TABLE_OF_TASK, known_nfes
+from .catalogue import RECOMMENDED, TABLE_OF_TASK, known_nfes
 from .published import published
 from .results import METRICS, Results
 
@@ -22,11 +22,12 @@ _LEGEND = {
     "posterior": "Posterior, correct strides",
     "euler": "Euler, correct strides",
     "pc": "mrsampler-pc",
+    RECOMMENDED: "recommended",
 }
 
 
 def curve_points(results: Results) -> list[CurvePoint]:
-    """Every cell of the task tables; with the paper's own model its numbers too."""
+    """Every cell of the task tables, and the paper's numbers where model or images are its own."""
     points = []
     for task in TASKS:
         for method, name in _LEGEND.items():
@@ -34,7 +35,7 @@ def curve_points(results: Results) -> list[CurvePoint]:
                 cell = results.cell(task, method, nfe)
                 if cell is not None:
                     points.append(CurvePoint(task, name, nfe, dict(cell.metrics)))
-        if results.same_model:
+        if results.same_model or results.test_set(task) is not None:
             for record in published()[TABLE_OF_TASK[task]].records():
                 values: dict[str, float | None] = {name: float(record[name.upper()]) for name in METRICS}
                 points.append(CurvePoint(task, record["method"], record["nfe"], values, published=True))
@@ -66,11 +67,14 @@ def _pictures(figure: Figure, results: Results, data: Path, out: Path) -> list[P
 def draw(results: Results, root: Path, out: Path, names: Sequence[str]) -> list[tuple[str, str, Path]]:
     """Draw what can be drawn from the cells and from the data below `root`; (name, caption, PNG file) of each picture.
 
-    Without their data, pictures of an earlier drawing are kept.
+    Without their data, pictures of an earlier drawing are kept. A report away from the results gets PNG files alone:
+    SVG files with images in them are too large to keep.
     """
     found = []
     for figure in (FIGURES[name] for name in NAMES if name in names):
         caption = f"{figure.title}. {figure.caption}"
         for i, picture in enumerate(_pictures(figure, results, root / DATA, out / "figures")):
             found.append((picture.stem, caption if i == 0 else "The same for FID.", picture))
+            if out != root:
+                picture.with_suffix(".svg").unlink(missing_ok=True)
     return found

@@ -1,14 +1,15 @@
 """Tables with our number, the paper's and the difference, in Markdown and CSV."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ..evaluation import tables
 from ..evaluation.tables import QUALITY, Column, mean
 from ..names import TASKS
-from .catalogue import METHODS, TABLE_OF_TASK, Entry, Part, Table
+from .catalogue import DATASETS, METHODS, TABLE_OF_TASK, Entry, Part, Table
 from .published import published, remark_on
 from .results import Results
+from .verdicts import TOLERANCES, verdict
 
 MISSING = "–"
 _REMARKS = {"": "", "!": "misprint", "?": "doubtful"}  # by the sign behind a printed number
@@ -16,20 +17,37 @@ _REMARKS = {"": "", "!": "misprint", "?": "doubtful"}  # by the sign behind a pr
 
 @dataclass(frozen=True, kw_only=True)
 class ComparedRow:
-    """Our numbers and the paper's by metric, None where there is none."""
+    """Our numbers and the paper's by metric, None where there is none.
+
+    errors     standard errors of ours
+    marks      the sign behind a doubtful printed number
+    bold       metrics where ours is the best at this NFE, or no different from it
+    verdicts   whether a printed number is reproduced, with the paper's own network
+    """
 
     part: str
     nfe: int
     method: str
+    key: str = ""  # of the method, in the catalogue
     ours: dict[str, float | None]
     paper: dict[str, float | None] = field(default_factory=dict)
-    marks: dict[str, str] = field(default_factory=dict)  # metric -> sign behind a doubtful printed number
+    errors: dict[str, float | None] = field(default_factory=dict)
+    marks: dict[str, str] = field(default_factory=dict)
+    bold: frozenset[str] = frozenset()
+    verdicts: dict[str, str] = field(default_factory=dict)
     images: int = 0
 
     def difference(self, column: Column) -> float | None:
         """Ours minus the paper's."""
         ours, paper = self.ours[column.name], self.paper.get(column.name)
         return None if ours is None or paper is None else ours - paper
+
+    def ours_text(self, column: Column) -> str:
+        """Our number with its standard error."""
+        error = self.errors.get(column.name)
+        text = column.text(self.ours[column.name], MISSING)
+        text = f"**{text}**" if column.name in self.bold else text
+        return text if error is None else f"{text} ± {error:.{column.digits}f}"
 
     def printed(self, column: Column) -> str:
         """The paper's number, which has four digits in its tables, and the sign behind it."""
@@ -46,26 +64,69 @@ def compared_rows(table: Table, part: Part, results: Results) -> list[ComparedRo
         for entry in part.entries
         if nfe in METHODS[entry.method].nfes
     ]
-    degraded = {column.name: results.input_mean(part.tasks, column.name) for column in table.columns}
-    if table.columns == QUALITY and any(value is not None for value in degraded.values()):
+    rows = [replace(row, bold=_bold(row, rows, table, part, results)) for row in rows]
+    found = {column.name: results.input_estimate(part.tasks, column.name) for column in table.columns}
+    if table.columns == QUALITY and any(value is not None for value in found.values()):
         images = sum(cell.images for cell in results.inputs if cell.task in part.tasks)
-        rows.append(ComparedRow(part=part.title, nfe=0, method="degraded image", ours=degraded, images=images))
+        row = ComparedRow(
+            part=part.title,
+            nfe=0,
+            method="degraded image",
+            ours={name: None if value is None else value.mean for name, value in found.items()},
+            errors={name: None if value is None else value.error for name, value in found.items()},
+            images=images,
+        )
+        rows.append(row)
     return rows
+
+
+def _bold(row: ComparedRow, rows: Sequence[ComparedRow], table: Table, part: Part, results: Results) -> frozenset[str]:
+    """The metrics in which a row is the best of its NFE, or no different from the best on the images of both."""
+    chosen = set()
+    for column in table.columns:
+        tops = [rows[i] for i in best(rows, column) if rows[i].nfe == row.nfe]
+        if row in tops:
+            chosen.add(column.name)
+        elif tops and row.ours[column.name] is not None:
+            pair = (row.key, row.nfe), (tops[0].key, row.nfe)
+            gap = results.difference(part.tasks, *pair, column.name)
+            if gap is not None and gap.differs is False:
+                chosen.add(column.name)
+    return frozenset(chosen)
 
 
 def _row(table: Table, part: Part, entry: Entry, nfe: int, results: Results) -> ComparedRow:
     names = [column.name for column in table.columns]
     cells = [results.cell(task, entry.method, nfe) for task in part.tasks]
     marks = {name: remark_on(part.published or "", entry.printed or "", nfe, name) for name in names}
+    ours = {name: results.mean_estimate(part.tasks, entry.method, nfe, name) for name in names}
+    paper = {name: _printed(part, entry, nfe, name) for name in names}
+    images = 0 if None in cells else sum(cell.images for cell in cells if cell is not None)
+    verdicts = {}
+    if results.same_model and part.task is not None and part.published is not None:
+        for column in (column for column in table.columns if column.name in TOLERANCES):
+            ours_here, printed = ours[column.name], paper[column.name]
+            if ours_here is not None and printed is not None:
+                complete = images >= _test_images(part.task)
+                verdicts[column.name] = verdict(column, printed, ours_here, complete)
     return ComparedRow(
         part=part.title,
         nfe=nfe,
         method=entry.title or METHODS[entry.method].title,
-        ours={name: results.mean(part.tasks, entry.method, nfe, name) for name in names},
-        paper={name: _printed(part, entry, nfe, name) for name in names},
+        key=entry.method,
+        ours={name: None if value is None else value.mean for name, value in ours.items()},
+        errors={name: None if value is None else value.error for name, value in ours.items()},
+        paper=paper,
         marks={name: "!" if remark.certain else "?" for name, remark in marks.items() if remark is not None},
-        images=0 if None in cells else sum(cell.images for cell in cells if cell is not None),
+        verdicts=verdicts,
+        images=images,
     )
+
+
+def _test_images(task: str) -> int:
+    """How many images of a task the paper restores."""
+    name = TABLE_OF_TASK[task]
+    return next(int(record["test_images"]) for record in published()[DATASETS].records() if record["task"] == name)
 
 
 def _printed(part: Part, entry: Entry, nfe: int, metric: str) -> float | None:
@@ -89,32 +150,47 @@ def shown_columns(rows: Sequence[ComparedRow], columns: Sequence[Column]) -> lis
 
 
 def markdown(rows: Sequence[ComparedRow], columns: Sequence[Column], with_difference: bool) -> str:
-    """For a code host: `ours (paper, difference)`, the best of ours at each NFE bold."""
-    chosen = {column.name: best(rows, column) for column in columns}
+    """For a code host: `ours ± error (paper, difference)`, the best of ours at each NFE bold."""
     lines: list[list[str]] = []
+    varied = len({row.images for row in rows if row.images}) > 1
     for i, row in enumerate(rows):
         cells = []
         for column in columns:
-            text = column.text(row.ours[column.name], MISSING)
-            text = f"**{text}**" if i in chosen[column.name] else text
+            text = row.ours_text(column)
             if paper := row.printed(column):
                 change = row.difference(column) if with_difference else None
                 text += f" ({paper})" if change is None else f" ({paper}, {change:+.{column.digits}f})"
             cells.append(text)
-        lines.append(["" if i and row.nfe == rows[i - 1].nfe else str(row.nfe), row.method, *cells])
-    return tables.markdown(["NFE", "method", *(column.heading for column in columns)], lines, "rlr")
+        count = [str(row.images)] if varied else []
+        lines.append(["" if i and row.nfe == rows[i - 1].nfe else str(row.nfe), row.method, *count, *cells])
+    header = ["NFE", "method", *(["images"] if varied else []), *(column.heading for column in columns)]
+    return tables.markdown(header, lines, "rlr")
+
+
+def verdict_table(rows: Sequence[ComparedRow], columns: Sequence[Column]) -> str:
+    """A line for each published number: it, ours, the difference and whether it is reproduced."""
+    lines = [
+        [str(row.nfe), row.method, column.label, row.printed(column), row.ours_text(column).replace("**", ""),
+         f"{row.difference(column):+.{column.digits}f}", row.verdicts[column.name]]
+        for row in rows
+        for column in columns
+        if column.name in row.verdicts
+    ]  # fmt: skip
+    return tables.markdown(["NFE", "method", "", "published", "ours", "difference", "verdict"], lines, "rllrrrl")
 
 
 def csv_text(rows: Sequence[ComparedRow], columns: Sequence[Column]) -> str:
     """For a spreadsheet, with all digits; what is missing is empty."""
     header = ["part", "nfe", "method", "images"]
-    header += [f"{c.name}{suffix}" for c in columns for suffix in ("", "_paper", "_difference", "_remark")]
+    parts = ("", "_error", "_paper", "_difference", "_remark", "_verdict")
+    header += [f"{c.name}{suffix}" for c in columns for suffix in parts]
     lines = []
     for row in rows:
         line: list[object] = [row.part, row.nfe, row.method, row.images]
         for column in columns:
-            change = row.difference(column)
-            line += [row.ours[column.name], row.paper.get(column.name), None if change is None else round(change, 10)]
-            line.append(_REMARKS[row.marks.get(column.name, "")])
+            change, name = row.difference(column), column.name
+            line += [row.ours[name], row.errors.get(name), row.paper.get(name)]
+            line += [None if change is None else round(change, 10), _REMARKS[row.marks.get(name, "")]]
+            line.append(row.verdicts.get(name))
         lines.append(line)
     return tables.csv_text(header, lines)

@@ -8,18 +8,25 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from ..evaluation.records import INPUT, Record, read_records, read_scores, record_of, with_scores
+from ..evaluation.statistics import Estimate, estimate, paired, pooled
 from ..evaluation.tables import QUALITY, mean
+from ..runtime.files import read_lines
 from .catalogue import METHODS, SAME
 
 CELLS_FILE = "cells.json"
 RUNS = "runs"
 METRICS = tuple(column.name for column in QUALITY)
-INPUT = "(input)"  # the solver of the degraded images in a summary
+_DIGITS = {"psnr": 3, "ssim": 5, "lpips": 5}  # of the values of single images, which errors are computed from
 
 
 @dataclass(frozen=True, kw_only=True)
 class Cell:
-    """One method on one task at one number of evaluations; a metric is None where it could not be computed."""
+    """One method on one task at one number of evaluations; a metric is None where it could not be computed.
+
+    metrics   means over the images, and metrics of the whole set
+    values    the values of each image, by metric and name: what the standard errors come from
+    """
 
     task: str
     method: str
@@ -27,11 +34,18 @@ class Cell:
     images: int
     seconds: float
     metrics: dict[str, float | None] = field(default_factory=dict)
+    values: dict[str, dict[str, float]] = field(default_factory=dict)
 
     def value(self, name: str) -> float | None:
         """A metric, or the seconds per image."""
         value = self.seconds if name == "seconds" else self.metrics.get(name)
         return value if value is None or math.isfinite(value) else None
+
+    def estimate(self, name: str) -> Estimate | None:
+        """A mean over images with its standard error; of a set's metric and of the seconds the value alone."""
+        value = self.value(name)
+        known = estimate(list(self.values.get(name, {}).values()))
+        return None if value is None else Estimate(value, known.error if known else None, self.images)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,15 +75,49 @@ class Results:
         """The mean over some tasks, None unless all of them have the number."""
         return mean([self.value(task, method, nfe, metric) for task in tasks])
 
-    def input_mean(self, tasks: Sequence[str], metric: str) -> float | None:
+    def mean_estimate(self, tasks: Iterable[str], method: str, nfe: int, metric: str) -> Estimate | None:
+        """The mean over some tasks with its standard error, None unless all of them have the number."""
+        cells = [self.cell(task, method, nfe) for task in tasks]
+        return pooled([None if cell is None else cell.estimate(metric) for cell in cells])
+
+    def difference(
+        self, tasks: Iterable[str], one: tuple[str, int], other: tuple[str, int], metric: str
+    ) -> Estimate | None:
+        """One (method, NFE) minus another on the images that both have restored, the mean over some tasks.
+
+        Of cells without values of single images the difference of their means, without a standard error.
+        """
+        parts = []
+        for task in tasks:
+            first, second = self.cell(task, *one), self.cell(task, *other)
+            if first is None or second is None:
+                return None
+            part = paired(first.values.get(metric, {}), second.values.get(metric, {}))
+            values = first.value(metric), second.value(metric)
+            if part is None and values[0] is not None and values[1] is not None:
+                part = Estimate(values[0] - values[1], None, min(first.images, second.images))
+            parts.append(part)
+        return pooled(parts)
+
+    def input_estimate(self, tasks: Sequence[str], metric: str) -> Estimate | None:
         """The same for the degraded images themselves."""
+        cells = {cell.task: cell for cell in self.inputs}
+        return pooled([cells[task].estimate(metric) if task in cells else None for task in tasks])
+
+    def input_mean(self, tasks: Sequence[str], metric: str) -> float | None:
+        """The mean of the degraded images themselves."""
         values = {cell.task: cell.value(metric) for cell in self.inputs}
         return mean([values.get(task) for task in tasks])
 
     @property
     def same_model(self) -> bool:
-        """Whether the paper's numbers are of this model and these data."""
+        """Whether the paper's numbers are of this model."""
         return self.settings.get("model") == "daclip"
+
+    def test_set(self, task: str) -> dict[str, Any] | None:
+        """The paper's test set that a task's images are of: its folder and number of images; None for other images."""
+        found: dict[str, Any] | None = self.settings.get("sets", {}).get(task)
+        return found
 
 
 def run_folder(root: Path, task: str, method: str) -> Path:
@@ -87,21 +135,29 @@ def collect(root: Path) -> Results:
     settings_file = root / "made-for.json"
     if not settings_file.is_file():  # not where runs were made
         return load(root / CELLS_FILE)
-    cells, inputs, notes, starts = [], {}, [], []
+    cells: list[Cell] = []
+    inputs: dict[str, Cell] = {}
+    notes: list[str] = []
+    starts: list[dict[str, Any]] = []
     for folder in sorted((root / RUNS).glob("*/*/")):
         task, method = folder.parent.name, folder.name
         if method not in METHODS or not (folder / "summary.json").is_file():
             continue
         summary = json.loads((folder / "summary.json").read_text())
+        records = [*with_scores(read_records(folder).values(), read_scores(folder)), *_input_records(folder)]
         nfe_of = {label(method, nfe): nfe for nfe in METHODS[method].nfes}
+        most = max((row["images"] for row in summary["rows"]), default=0)
         for row in summary["rows"]:
             metrics = {name: row["metrics"][name] for name in METRICS if name in row["metrics"]}
-            numbers: dict[str, Any] = {"task": task, "images": row["images"], "metrics": metrics}
+            if row["images"] < most and "fid" in metrics:
+                metrics["fid"] = None  # it depends on the number of images: not to be compared with the other rows
+            values = _values([record for record in records if record.solver == row["solver"]])
+            numbers: dict[str, Any] = {"task": task, "images": row["images"], "metrics": metrics, "values": values}
             if row["solver"] in nfe_of:
                 cells.append(Cell(method=method, nfe=nfe_of[row["solver"]], seconds=row["seconds"], **numbers))
-            elif row["solver"] == INPUT:
+            elif row["solver"] == INPUT and row["images"] >= (inputs[task].images if task in inputs else 0):
                 inputs[task] = Cell(method=INPUT, nfe=0, seconds=0.0, **numbers)
-        notes += [note for note in summary["notes"] if note not in notes]
+        notes += [note for note in summary["notes"] if note not in notes and not note.startswith("fewer images")]
         if (folder / "environment.json").is_file():
             starts += json.loads((folder / "environment.json").read_text())
     settings = json.loads(settings_file.read_text())
@@ -112,6 +168,23 @@ def collect(root: Path) -> Results:
         notes=tuple(notes),
         inputs=tuple(inputs.values()),
     )
+
+
+def _input_records(folder: Path) -> list[Record]:
+    """The scores of the degraded images themselves."""
+    found = read_lines(folder / "inputs.jsonl")
+    return [] if found is None else [record for line in found.values[1:] if (record := record_of(line)) is not None]
+
+
+def _values(records: Iterable[Record]) -> dict[str, dict[str, float]]:
+    """The metrics of single images, rounded as they are stored."""
+    values: dict[str, dict[str, float]] = {}
+    for record in sorted(records, key=lambda record: record.name):
+        for name, digits in _DIGITS.items():
+            value = record.metrics.get(name)
+            if value is not None and math.isfinite(value):
+                values.setdefault(name, {})[record.name] = round(value, digits)
+    return values
 
 
 def _environment(starts: list[dict[str, Any]]) -> dict[str, Any]:
@@ -128,22 +201,55 @@ def _environment(starts: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def save(results: Results, path: Path) -> None:
-    """Write results so that they can be rendered anywhere."""
+    """Write results so that they can be rendered anywhere; values of images in the order of `names`."""
+    names = {
+        task: sorted({name for cell in cells for values in cell.values.values() for name in values})
+        for task, cells in _by_task([*results.inputs, *results.cells]).items()
+    }
+
+    def plain(cell: Cell) -> dict[str, Any]:
+        values = {
+            metric: [known.get(name) for name in names[cell.task]] for metric, known in sorted(cell.values.items())
+        }
+        return {**asdict(cell), "values": values}
+
     content = {
         "settings": results.settings,
         "environment": results.environment,
         "notes": list(results.notes),
-        "inputs": [asdict(cell) for cell in sorted(results.inputs, key=lambda c: c.task)],
-        "cells": [asdict(cell) for cell in sorted(results.cells, key=lambda c: (c.task, c.method, -c.nfe))],
+        "names": {task: names[task] for task in sorted(names) if names[task]},
     }
-    lines = json.dumps({**content, "cells": []}, indent=1, ensure_ascii=False).removesuffix("[]\n}")
-    cells = ",\n".join(f"  {json.dumps(cell, ensure_ascii=False)}" for cell in content["cells"])
+    head = json.dumps(content, indent=1, ensure_ascii=False).removesuffix("\n}")
+    lists = {
+        "inputs": sorted(results.inputs, key=lambda c: c.task),
+        "cells": sorted(results.cells, key=lambda c: (c.task, c.method, -c.nfe)),
+    }
+    parts = [
+        f' "{key}": [\n' + ",\n".join(f"  {json.dumps(plain(cell), ensure_ascii=False)}" for cell in cells) + "\n ]"
+        for key, cells in lists.items()
+    ]
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(f"{lines}[\n{cells}\n ]\n}}\n", encoding="utf-8")
+    path.write_text(",\n".join([head, *parts]) + "\n}\n", encoding="utf-8")
+
+
+def _by_task(cells: Iterable[Cell]) -> dict[str, list[Cell]]:
+    found: dict[str, list[Cell]] = {}
+    for cell in cells:
+        found.setdefault(cell.task, []).append(cell)
+    return found
 
 
 def load(path: Path) -> Results:
     """Read what `save` wrote."""
     content = json.loads(path.read_text(encoding="utf-8"))
-    content |= {key: tuple(Cell(**cell) for cell in content[key]) for key in ("cells", "inputs")}
+    names = content.pop("names")
+
+    def made(cell: dict[str, Any]) -> Cell:
+        values = {
+            metric: {name: value for name, value in zip(names[cell["task"]], known) if value is not None}
+            for metric, known in cell["values"].items()
+        }
+        return Cell(**{**cell, "values": values})
+
+    content |= {key: tuple(made(cell) for cell in content[key]) for key in ("cells", "inputs")}
     return Results(**{**content, "notes": tuple(content["notes"])})

@@ -1,7 +1,7 @@
 """The runs behind the tables: each method on each task is one run of the evaluation, as test.py does it."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ import torch
 from ..config import Options, OptionsError, build_solvers, load_options
 from ..data.pairs import image_seed
 from ..data.sets import Task, find_data, load_item
+from ..defaults import NFE, SOLVER
 from ..evaluation.run import test_run
 from ..figures import FIGURES
 from ..figures.collect import Case
@@ -18,28 +19,58 @@ from ..figures.stored import write_items
 from ..metrics import MissingWeights, Scorer, make_scorer
 from ..metrics.weights import FILES, find_weights
 from ..names import TASKS
+from ..networks.recommended import given
 from ..restoration.restorer import Restorer
 from ..rows import METRICS, load
 from ..runtime.distributed import Process
 from ..study.bench import crops, fingerprint, open_folder
-from .catalogue import METHODS
+from .catalogue import MANY, METHODS, RECOMMENDED
 from .drawing import DATA
 from .results import label, run_folder
+from .testsets import TEST_SETS, dataset_options
 
+FIGURE_SIDE = 192  # pixels of the images that the figures show, from their middle
 FIGURE_2 = ("low-light", "motion-blurry")  # the tasks whose FID the paper plots
 
 
 @dataclass(frozen=True, kw_only=True)
 class Setup:
-    """What is reproduced: model and data, number and size of the images, and the folder of the results."""
+    """What is reproduced: model and data, number and size of the images, and the folder of the results.
+
+    data     folder of the paper's test sets, whole images of which take the place of those of the option file
+    images   of each task; None: all
+    size     side of centre crops; None: whole images
+    subset   of each task with more than MANY evaluations; None: as many as with fewer
+    set_images, set_size   the same for the tasks of test sets
+    """
 
     model: str
     file: Path
     root: Path
+    data: Path | None = None
     images: int | None = None
     size: int | None = None
+    set_images: int | None = None
+    set_size: int | None = None
+    subset: int | None = None
     fid: str = "all"  # all, figure, none
     overrides: tuple[str, ...] = ()
+
+    def of_set(self, task: str) -> bool:
+        """Whether a task's images are those of the paper's test set."""
+        return self.data is not None and task in TEST_SETS
+
+    def images_of(self, task: str) -> int | None:
+        """How many images of a task; None: all."""
+        return self.set_images if self.of_set(task) else self.images
+
+    def size_of(self, task: str) -> int | None:
+        """The side of the crops of a task; None: whole images."""
+        return self.set_size if self.of_set(task) else self.size
+
+    def count(self, images: int, nfe: int) -> int:
+        """How many of a task's images a number of evaluations takes."""
+        return images if self.subset is None or nfe <= MANY else min(images, self.subset)
 
 
 def base_options(setup: Setup) -> Options:
@@ -55,35 +86,51 @@ def base_options(setup: Setup) -> Options:
 
 
 def with_fid(setup: Setup, task: str) -> bool:
-    """Whether FID is computed for a task."""
-    return setup.fid == "all" or (setup.fid == "figure" and task in FIGURE_2)
+    """Whether FID is computed for a task; `figure` includes the paper's own test sets."""
+    return setup.fid == "all" or (setup.fid == "figure" and (task in FIGURE_2 or setup.of_set(task)))
 
 
-def run_options(setup: Setup, base: Options, task: str, method: str) -> Options:
-    """The options of one run: a method with all its NFEs on a task."""
+def recommended_options(restorer: Restorer) -> dict[str, Any]:
+    """What the checkpoint recommends, else the project's default, without the number of evaluations."""
+    solver = given(restorer.recommended) if restorer.recommended is not None else dict(SOLVER)
+    return {key: value for key, value in solver.items() if key != "num_sample_steps"}
+
+
+def run_options(
+    setup: Setup,
+    base: Options,
+    task: str,
+    method: str,
+    *,
+    nfes: Sequence[int] = (),
+    recommended: Mapping[str, Any] = SOLVER,
+) -> Options:
+    """The options of one run: a method with all its NFEs, or some, on a task."""
     key, dataset = next(iter(base.test_sets.items()))
-    chosen = METHODS[method]
+    chosen = recommended if method == RECOMMENDED else METHODS[method].options
     folder = run_folder(setup.root, task, method)
-    sampler: dict[str, Any] = {"variants": {method: {**chosen.options, "num_sample_steps": list(chosen.nfes)}}}
+    sampler: dict[str, Any] = {"variants": {method: {**chosen, "num_sample_steps": list(nfes or METHODS[method].nfes)}}}
     if base.sampler.fit_target is not None:
         sampler["fit_target"] = base.sampler.fit_target
-    if dataset.mode == "GT":
-        data: dict[str, Any] = {"degradation": task, "name": task}
-    else:
-        data = {"tasks": [task]}
-    if setup.images is not None and setup.size is None:
-        data["max_images"] = setup.images
     names: list[str] = [name for name in base.metrics.names if name != "fid"]
     if with_fid(setup, task):
         names.append("fid")
-    changes = {
+    changes: dict[str, Any] = {
         "name": folder.name,
         "results": str(folder.parent),
         "sampler": sampler,
         "metrics.names": names,
         "contact_sheet": 0,
-        **{f"datasets.{key}.{name}": value for name, value in data.items()},
     }
+    if setup.data is not None and setup.of_set(task):
+        key = task
+        changes |= {"datasets": dataset_options(setup.data, task), "distortion": None}
+    elif dataset.mode == "GT":
+        changes |= {f"datasets.{key}.degradation": task, f"datasets.{key}.name": task}
+    else:
+        changes[f"datasets.{key}.tasks"] = [task]
+    if setup.images_of(task) is not None and setup.size_of(task) is None:
+        changes[f"datasets.{key}.max_images"] = setup.images_of(task)
     return load_options(
         setup.file, [*setup.overrides, *(f"{name}={json.dumps(value)}" for name, value in changes.items())]
     )
@@ -92,15 +139,22 @@ def run_options(setup: Setup, base: Options, task: str, method: str) -> Options:
 # ---- before the runs
 
 
-def prepare(setup: Setup, base: Options, process: Process) -> None:
+def prepare(setup: Setup, base: Options, restorer: Restorer, tasks: Mapping[str, Task], process: Process) -> None:
     """Open the folder of the results; one of other settings is refused."""
     settings = {
         "model": setup.model,
         "options": setup.file.name,
         "weights": Path(base.path.pretrain_model_G or "").name,
         **{"sha256" if key == "weights" else key: value for key, value in fingerprint(base, 0, 0).items()},
-        "images": setup.images,
-        "size": setup.size,
+        "prediction": restorer.fit_target,
+        "parameters": sum(parameter.numel() for parameter in restorer.network.parameters()),
+        "recommended": recommended_options(restorer),
+        "recommended_nfe": restorer.recommended.nfe if restorer.recommended is not None else NFE,
+        "sets": {
+            task: {"folder": TEST_SETS[task].folder, "images": min(count, setup.images_of(task) or count)}
+            for task, count in ((name, len(found.items)) for name, found in tasks.items() if setup.of_set(name))
+        },
+        **{key: getattr(setup, key) for key in ("images", "size", "set_images", "set_size", "subset")},
         "overrides": list(setup.overrides),
     }
     open_folder(setup.root, settings, process, "--results")
@@ -114,7 +168,8 @@ def find_tasks(setup: Setup, base: Options) -> tuple[dict[str, Task], dict[str, 
         try:
             (found[task],) = find_data(run_options(setup, base, task, "pc"))
         except OptionsError as error:
-            problems[task] = str(error)
+            where = "; docs/reproduce.md says where the test sets come from" if setup.of_set(task) else ""
+            problems[task] = f"{error}{where}"
     return found, problems
 
 
@@ -133,11 +188,16 @@ def missing_metrics(setup: Setup, base: Options) -> list[str]:
 
 def cut(setup: Setup, found: dict[str, Task], seed: int, process: Process) -> dict[str, Task]:
     """The middle of each image where the set-up has a size; tasks that share images then take different ones."""
-    if setup.size is None:
-        return found
-    images = setup.images or max(len(task.items) for task in found.values())
-    folder = setup.root / f"images-{setup.size}"
-    return {task.name: task for task in crops(list(found.values()), folder, images, setup.size, seed, process)}
+    tasks = dict(found)
+    for of_set in (False, True):
+        size = setup.set_size if of_set else setup.size
+        chosen = [task for name, task in found.items() if setup.of_set(name) == of_set]
+        if size is None or not chosen:
+            continue
+        images = (setup.set_images if of_set else setup.images) or max(len(task.items) for task in chosen)
+        folder = setup.root / f"images-{size}"
+        tasks |= {task.name: task for task in crops(chosen, folder, images, size, seed, process)}
+    return tasks
 
 
 # ---- the runs
@@ -153,37 +213,52 @@ def run_all(
 ) -> tuple[int, list[str]]:
     """Run some (task, method) pairs; returns the exit code and a line for each image that was left out."""
     base = base_options(setup)
+    recommended = recommended_options(restorer)
     code = 0
     problems: dict[str, None] = {}
     scorers: dict[tuple[str, ...], tuple[Scorer, list[str]]] = {}
     wanted = [(task, method) for task, method in pairs if task in tasks]
     for number, (task, method) in enumerate(wanted, start=1):
-        options = run_options(setup, base, task, method)
-        names = options.metrics.names
-        if complete(run_folder(setup.root, task, method), method, len(tasks[task].items), names):
+        names = run_options(setup, base, task, method, recommended=recommended).metrics.names
+        if complete(setup, task, method, len(tasks[task].items), names):
             continue
-        if names not in scorers:
-            scorers[names] = make_scorer(names, options.metrics.crop_border, restorer.device)
-        scorer, notes = scorers[names]
         if process.is_main:
             tell(f"[{number}/{len(wanted)}] {task}, {METHODS[method].title}")
-        chosen = replace(restorer, solvers=tuple(build_solvers(options, restorer.sde)))
-        outcome = test_run(options, [tasks[task]], chosen, scorer, process, notes=notes).outcome
-        problems |= dict.fromkeys(line for lines in outcome.problems.values() for line in lines)
-        code = max(code, outcome.exit_code)
-        if outcome.interrupted:
-            break
+        # The few images of many evaluations first: the last part summarises all of them.
+        for count, nfes in parts(setup, method, len(tasks[task].items)):
+            options = run_options(setup, base, task, method, nfes=nfes, recommended=recommended)
+            if names not in scorers:
+                scorers[names] = make_scorer(names, options.metrics.crop_border, restorer.device)
+            scorer, notes = scorers[names]
+            chosen = replace(restorer, solvers=tuple(build_solvers(options, restorer.sde)))
+            some = replace(tasks[task], items=tasks[task].items[:count])
+            outcome = test_run(options, [some], chosen, scorer, process, notes=notes).outcome
+            problems |= dict.fromkeys(line for lines in outcome.problems.values() for line in lines)
+            code = max(code, outcome.exit_code)
+            if outcome.interrupted:
+                return code, list(problems)
     return code, list(problems)
 
 
-def complete(folder: Path, method: str, images: int, names: Sequence[str]) -> bool:
+def parts(setup: Setup, method: str, images: int) -> list[tuple[int, tuple[int, ...]]]:
+    """The NFEs of a method by the number of images that they take, fewest first."""
+    counts = {nfe: setup.count(images, nfe) for nfe in METHODS[method].nfes}
+    return [
+        (count, tuple(nfe for nfe, each in counts.items() if each == count)) for count in sorted(set(counts.values()))
+    ]
+
+
+def complete(setup: Setup, task: str, method: str, images: int, names: Sequence[str]) -> bool:
     """Whether the summary of a run has all its cells, on all images, with all metrics."""
-    path = folder / "summary.json"
+    path = run_folder(setup.root, task, method) / "summary.json"
     if not path.is_file():
         return False
     rows = {row["solver"]: row for row in json.loads(path.read_text())["rows"]}
-    wanted = [rows.get(label(method, nfe)) for nfe in METHODS[method].nfes]
-    return all(row is not None and row["images"] == images and set(names) <= set(row["metrics"]) for row in wanted)
+    wanted = {nfe: rows.get(label(method, nfe)) for nfe in METHODS[method].nfes}
+    return all(
+        row is not None and row["images"] == setup.count(images, nfe) and set(names) <= set(row["metrics"])
+        for nfe, row in wanted.items()
+    )
 
 
 # ---- what the figures show
@@ -192,15 +267,19 @@ def complete(folder: Path, method: str, images: int, names: Sequence[str]) -> bo
 def compute_figures(setup: Setup, tasks: dict[str, Task], restorer: Restorer, names: Sequence[str], seed: int) -> None:
     """Compute and store what the figures show, unless it is stored already. Only the main process calls this."""
     data = setup.root / DATA
+    own = restorer.recommended
 
     def case(task: str) -> Case:
         item = tasks[task].items[0]
         loaded = load_item(tasks[task], item, image_seed(seed, task, item.name))
         if loaded.lq is None or loaded.gt is None:
             raise OptionsError(loaded.problem or f"{task}: the figures need a clean image")
-        lq = loaded.lq.rgb[None].to(restorer.device)
+        side = min(FIGURE_SIDE, *loaded.gt.shape[:2])
+        top, left = ((length - side) // 2 for length in loaded.gt.shape[:2])
         gt = torch.from_numpy(loaded.gt).permute(2, 0, 1).float() / 255
-        return Case(restorer.predictor(lq), restorer.sde, restorer.fit_target, lq, gt, loaded.seed)
+        lq, gt = (x[:, top : top + side, left : left + side].contiguous() for x in (loaded.lq.rgb, gt))
+        lq = lq[None].to(restorer.device)
+        return Case(restorer.predictor(lq), restorer.sde, restorer.fit_target, lq, gt, loaded.seed, own)
 
     for figure in (FIGURES[name] for name in names if name in FIGURES):
         there = not figure.collect or (data / f"{figure.name}.npz").is_file()

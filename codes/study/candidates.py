@@ -1,6 +1,5 @@
 """Candidates for a solver and its number of evaluations, their losses, the front and the choice. Needs no torch."""
 
-import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -8,6 +7,7 @@ from statistics import fmean
 from typing import Any
 
 from ..evaluation.records import Record
+from ..evaluation.statistics import paired
 from ..evaluation.tables import QUALITY
 
 METRICS = {column.name: column for column in QUALITY if column.name != "fid"}  # of one image
@@ -131,14 +131,10 @@ def front(scores: Mapping[Candidate, float]) -> list[Candidate]:
 
 def deficit(losses: Losses, other: Losses) -> tuple[float, float]:
     """Mean and standard error of `losses` minus `other`, over the images of both."""
-    gaps = [losses[name] - other[name] for name in sorted(losses) if name in other]
-    if not gaps:
+    gap = paired(losses, other)
+    if gap is None:
         raise ValueError("no images in common")
-    middle = math.fsum(gaps) / len(gaps)
-    if len(gaps) == 1:
-        return middle, 0.0
-    variance = math.fsum((gap - middle) ** 2 for gap in gaps) / (len(gaps) - 1)
-    return middle, math.sqrt(variance / len(gaps))
+    return gap.mean, gap.error or 0.0
 
 
 def choose(losses: Mapping[Candidate, Losses]) -> Candidate:

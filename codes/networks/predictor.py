@@ -105,10 +105,9 @@ def _embedded(
     @torch.no_grad()
     def context_of(images: Tensor | None) -> Any:
         if isinstance(network, Recognises):
-            if images is None:
-                return None
-            with arithmetic(dtype, device):
-                return network.recognise(images.to(device))[0]
+            # In float32, whatever the precision: it is done once for all evaluations, is no faster in bf16 on CPUs, and
+            # its rounding would shift the brightness of the whole image.
+            return None if images is None else network.recognise(images.to(device))[0]
         if isinstance(network, TakesContexts):
             return network.embed_context(text_context, image_context)
         return None

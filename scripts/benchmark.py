@@ -13,6 +13,8 @@ def main(argv: list[str] | None = None) -> int:
     import torch
     from benchmarks import limit, networks, pipeline, sizes, solvers
 
+    from codes.runtime import processor
+
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--solvers", action="store_true", help="arithmetic of one sampling step, without a network")
     parser.add_argument("--networks", action="store_true", help="evaluations of the published networks, full size")
@@ -20,17 +22,25 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--orders", action="store_true", help="a network at 256x256, fresh and after other sizes")
     parser.add_argument("--limit", action="store_true", help="share of the machine's limit that the networks reach")
     parser.add_argument("--pipeline", action="store_true", help="share of an evaluation that is not the network's")
-    parser.add_argument("--sizes", type=int, nargs="+", default=[128, 256], help="image sides (default: 128 256)")
+    parser.add_argument(
+        "--sizes", type=int, nargs="+", help="image sides (default: 128 256, for --limit 128 256 512 1024)"
+    )
+    parser.add_argument(
+        "--clock", choices=list(limit.CLOCKS), default="processor",
+        help="of --limit; processor: one thread, its own time, for a busy machine; wall: all threads, for an idle one "
+        "(default: processor)",
+    )  # fmt: skip
+    parser.add_argument("--markdown", action="store_true", help="print the table of --limit in Markdown")
     parser.add_argument("--batches", type=int, nargs="+", default=[1, 4], help="batch sizes (default: 1 4)")
     parser.add_argument(
-        "--only", nargs="+", choices=list(networks.NETWORKS), default=["daclip-unet", "refusion-nafnet"],
+        "--only", nargs="*", choices=list(networks.NETWORKS), default=["daclip-unet", "refusion-nafnet"],
         help="networks (default: daclip-unet refusion-nafnet)",
     )  # fmt: skip
     parser.add_argument(
         "--weights",
         default="pretrained/mr-universal.safetensors",
         metavar="FILE",
-        help="network of --limit besides these",
+        help="network of --limit and --orders besides these",
     )
     parser.add_argument("--repeats", type=int, default=5, help="timed evaluations of a network (default: 5)")
     parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
@@ -39,7 +49,7 @@ def main(argv: list[str] | None = None) -> int:
     if not any(getattr(options, subject) for subject in subjects):
         parser.error(f"nothing to do: name a benchmark, {', '.join(f'--{subject}' for subject in subjects)}")
     threads = torch.get_num_threads()
-    results: dict[str, Any] = {"threads": threads, "torch": torch.__version__}
+    results: dict[str, Any] = {"processor": processor.described(), "threads": threads, "torch": torch.__version__}
     if options.solvers:
         results["solvers"] = seconds = solvers.run()
         if not options.json:
@@ -48,7 +58,7 @@ def main(argv: list[str] | None = None) -> int:
                 print(f"  {name:32}{1e6 * value:9.0f} us   {value / seconds['plan']:5.1f} x")
     if options.networks:
         results["networks"] = rows = networks.run(
-            options.only, options.sizes, options.batches, options.repeats, threads
+            options.only, options.sizes or (128, 256), options.batches, options.repeats, threads
         )
         if not options.json:
             print(f"one evaluation, float32, {threads} threads, median of {options.repeats}:\n{networks.table(rows)}")
@@ -59,18 +69,19 @@ def main(argv: list[str] | None = None) -> int:
             for name, outcome in by_precision.items():
                 print(f"  {name}  {outcome if isinstance(outcome, str) else f'{outcome:.2f} s'}")
     if options.orders:
-        results["orders"] = orders = sizes.run(options.only, repeats=options.repeats)
+        results["orders"] = orders = sizes.run([*options.only, options.weights], repeats=options.repeats)
         if not options.json:
-            print(f"one evaluation at 256x256, float32, {threads} threads, processor time, best of {options.repeats}:")
+            print(f"one evaluation at 256x256, processor time of one thread, best of {options.repeats}:")
             for each in orders:
                 ratios = "   ".join(f"{key} {value:.2f}" for key, value in each.items() if "/" in key)
-                print(f"  {each['network']:16} fresh {each['seconds']['fresh']:.3f} s   {ratios}")
+                print(f"  {each['network']:16} {each['precision']} fresh {each['seconds']['fresh']:.3f} s   {ratios}")
     if options.limit:
         names = [*options.only, options.weights]
-        results["limit"] = shares = limit.run(names, options.sizes, options.repeats)
+        results["limit"] = shares = limit.run(names, options.sizes or limit.SIZES, options.repeats, options.clock)
         if not options.json:
-            print(f"one evaluation on {limit.processor()}, {threads} threads, best of {options.repeats}:")
-            print(limit.table(shares))
+            where = f"On {processor.described()}, torch {torch.__version__}."
+            print(f"{where} {limit.caption(options.clock, options.repeats)}\n")
+            print(limit.table(shares, options.markdown))
     if options.pipeline:
         results["pipeline"] = row = pipeline.measure()
         if not options.json:

@@ -1,15 +1,20 @@
-"""calibrate.py: choose when restorations with a network are left out, because a photo looks clean."""
+"""calibrate.py: measure a network, and record in its checkpoint what follows for its use."""
 
 import argparse
 import logging
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..config import OptionsError
 from ..runtime.paths import locate
 from .arguments import at_least, new_parser, run
+
+if TYPE_CHECKING:
+    from ..networks.checkpoints import Metadata
+    from ..restoration.restorer import Restorer
 
 _ABOUT = """\
 Choose the rule by which photos that look clean are left alone, and write it into the metadata of a checkpoint.
@@ -17,7 +22,10 @@ Choose the rule by which photos that look clean are left alone, and write it int
 Clean photos, as they are and degraded in the ten ways, are restored at full strength with the solver that the
 checkpoint recommends. The rule derives the strength from the recognised probability of no degradation and the size of
 the change; it is chosen so that clean photos stay as they are and degraded ones lose nothing. Take photos from the
-training set: on those that a network is judged by, the result would look better than it is."""
+training set: on those that a network is judged by, the result would look better than it is.
+
+With --bf16 something else is measured and written: what bf16 instead of float32 changes in the restorations of these
+photos, degraded in the ten ways. `precision: auto` goes by it. Use the demonstration images, options/demo/GT."""
 
 
 def build_parser(prog: str) -> argparse.ArgumentParser:
@@ -37,7 +45,12 @@ def build_parser(prog: str) -> argparse.ArgumentParser:
         help="seed of degradations and noise (default: 0)",
     )
     add("--device", default="auto", help="cpu, cuda, cuda:N (default: a GPU if there is one)")
-    add("--check", action="store_true", help="choose nothing: say what the rule of the checkpoint does on these photos")
+    add("--bf16", action="store_true", help="measure what bf16 changes, instead of choosing a rule")
+    add(
+        "--check",
+        action="store_true",
+        help="write nothing: say what the checkpoint's rule, or bf16, does on these photos",
+    )
     add("--overwrite", action="store_true", help="replace OUT if it exists; it may be CHECKPOINT itself")
     return parser
 
@@ -56,26 +69,81 @@ def main(argv: Sequence[str] | None = None, prog: str = "calibrate.py") -> int:
 
 
 def _calibrate(arguments: argparse.Namespace) -> int:
-    from tqdm import tqdm
-
-    from ..data.images import ImageError
-    from ..data.pairs import DataError, find_images
-    from ..names import TASKS
-    from ..networks.checkpoints import CheckpointError, metadata_of, read_checkpoint, save_checkpoint
-    from ..networks.recommended import Recommended
-    from ..restoration import calibration
     from ..restoration.loading import load_restorer
 
-    restorer = load_restorer(arguments.checkpoint, arguments.device)
-    if arguments.check and restorer.careful is None:
+    # The rule is chosen in float32: which photos are left alone must not depend on the machine.
+    restorer = load_restorer(arguments.checkpoint, arguments.device, ["precision=fp32"])
+    if arguments.check and restorer.careful is None and not arguments.bf16:
         raise OptionsError(f"{arguments.checkpoint}: has no rule to check")
+    return (_measure_bf16 if arguments.bf16 else _choose_rule)(arguments, restorer, _photos(arguments))
+
+
+def _photos(arguments: argparse.Namespace) -> list[Path]:
+    from ..data.pairs import DataError, find_images
+
     try:
         paths = list(find_images(arguments.photos).values())
     except DataError as error:
         raise OptionsError(str(error)) from error
     if not paths:
         raise OptionsError(f"{arguments.photos}: no images in this folder")
-    paths = paths[:: max(len(paths) // arguments.images, 1)][: arguments.images]
+    return paths[:: max(len(paths) // arguments.images, 1)][: arguments.images]
+
+
+def _write(arguments: argparse.Namespace, change: Callable[["Metadata"], "Metadata"]) -> None:
+    """Write the checkpoint with other metadata."""
+    from ..networks.checkpoints import CheckpointError, metadata_of, read_checkpoint, save_checkpoint
+
+    try:
+        checkpoint = read_checkpoint(locate(arguments.checkpoint))
+        metadata = metadata_of(checkpoint)
+        assert metadata is not None  # the restorer was made with it
+        save_checkpoint(arguments.output, checkpoint.state, change(metadata), arguments.overwrite)
+    except (CheckpointError, OSError) as error:
+        raise OptionsError(str(error)) from error
+    print(f"written to {arguments.output}")
+
+
+def _measure_bf16(arguments: argparse.Namespace, restorer: "Restorer", paths: list[Path]) -> int:
+    from tqdm import tqdm
+
+    from ..data.images import ImageError
+    from ..metrics import LPIPS, MissingWeights
+    from ..names import TASKS
+    from ..networks.auto_precision import MOST_LPIPS, MOST_PSNR
+    from ..networks.predictor import resolve_precision
+    from ..restoration import calibration
+
+    try:
+        resolve_precision("bf16", restorer.device)
+        lpips = LPIPS()
+        with tqdm(total=len(paths) * len(TASKS), unit="image", disable=None) as bar:
+            photos = calibration.photos_for(paths, arguments.size)
+            changes = calibration.bf16_changes(restorer, photos, lpips, arguments.seed, bar.update)
+    except (ImageError, MissingWeights, ValueError) as error:
+        raise OptionsError(str(error)) from error
+    for task, change in changes.items():
+        print(f"{task:16} {change}")
+    mean = calibration.mean_change(list(changes.values()))
+    print(f"{'mean':16} {mean} on {len(paths)} photos, bf16 against float32")
+    if not arguments.check:
+        _write(arguments, lambda metadata: replace(metadata, bf16=mean))
+    if not mean.small:
+        print(
+            f"bf16 changes too much: `precision: auto` allows {MOST_PSNR} dB PSNR and {MOST_LPIPS} LPIPS",
+            file=sys.stderr,
+        )
+    return 0 if mean.small else 1
+
+
+def _choose_rule(arguments: argparse.Namespace, restorer: "Restorer", paths: list[Path]) -> int:
+    from tqdm import tqdm
+
+    from ..data.images import ImageError
+    from ..names import TASKS
+    from ..networks.recommended import Recommended
+    from ..restoration import calibration
+
     try:
         with tqdm(total=len(paths) * (2 * len(TASKS) + 1), unit="image", disable=None) as bar:
             photos = calibration.photos_for(paths, arguments.size)
@@ -89,16 +157,11 @@ def _calibrate(arguments: argparse.Namespace) -> int:
         rule, found = calibration.choose(trials)
     print(f"{rule} on {len(paths)} photos: {found}")
     if not arguments.check:
-        try:
-            checkpoint = read_checkpoint(locate(arguments.checkpoint))
-            metadata = metadata_of(checkpoint)
-            assert metadata is not None  # the restorer was made with it
-            advice = replace(metadata.recommended or Recommended(), careful=rule)
-            changed = replace(metadata, recommended=advice)
-            save_checkpoint(arguments.output, checkpoint.state, changed, arguments.overwrite)
-        except (CheckpointError, OSError) as error:
-            raise OptionsError(str(error)) from error
-        print(f"written to {arguments.output}")
+
+        def changed(metadata: "Metadata") -> "Metadata":
+            return replace(metadata, recommended=replace(metadata.recommended or Recommended(), careful=rule))
+
+        _write(arguments, changed)
     if not found.good:
         share, lost = 100 * calibration.SHARE, calibration.MOST_LOST
         print(f"the goals are not met: {share:.0f} % of the clean photos, {-lost:+.1f} dB on tasks", file=sys.stderr)

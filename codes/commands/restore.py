@@ -50,6 +50,9 @@ def build_parser(prog: str) -> argparse.ArgumentParser:
         "photos alone that look clean, and 1 where it has none")  # fmt: skip
     add("--describe", action="store_true", help="print the degradations that are recognised, with probabilities")
     add("--tile", type=tile, metavar="SIDE", help="restore in overlapping tiles of this side; or auto, off")
+    add("--precision", choices=("auto", "fp32", "bf16", "fp16"),
+        help="of the network's arithmetic (default: the option file's, else auto: bf16 where processor and network "
+        "suit)")  # fmt: skip
     add("--device", default="auto", help="cpu, cuda, cuda:N (default: the option file's, else a GPU if there is one)")
     add("--overwrite", action="store_true", help="replace existing results")
     return parser
@@ -70,7 +73,7 @@ def main(argv: Sequence[str] | None = None, prog: str = "restore.py") -> int:
 
 
 def _restore(arguments: argparse.Namespace) -> int:
-    options = options_for(locate(arguments.opt))
+    options = options_for(locate(arguments.opt), [f"precision={arguments.precision}"] if arguments.precision else [])
     if arguments.output is not None and arguments.output.exists() and not arguments.output.is_dir():
         raise OptionsError(f"-o {arguments.output}: is a file, expected a folder")
     # The imports below take seconds: mistakes in the file are reported before.

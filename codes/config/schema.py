@@ -152,7 +152,9 @@ class Options(Section):
         Expected("one of auto, cpu, cuda, cuda:N"),
     ] = Field("auto", description="`auto`: a GPU if there is one")
     precision: Literal["auto", "fp32", "bf16", "fp16"] = Field(
-        "auto", description="of the network's arithmetic; `auto`: chosen for the device"
+        "auto",
+        description="of the network's arithmetic; `auto`: bf16 on GPUs that have it, and on CPUs that have it where a "
+        "check says that the results keep; training on a CPU takes fp32",
     )
     compile: bool = Field(False, description="compile the network with torch.compile first")
     tile: Annotated[

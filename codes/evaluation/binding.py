@@ -84,7 +84,7 @@ def opened(
             stack.enter_context(claim(folder, wait=None))
             remove_leftovers(folder)
             found = _bind(folder, options, tasks, restorer, score_only=score_only, relabel=relabel)
-            write_environment(folder, restorer.device, process.world)
+            write_environment(folder, restorer.device, process.world, restorer.precision)
         shared = process.gather(found)[0]
         assert shared is not None
         yield shared

@@ -51,7 +51,7 @@ def open_folder(options: Options, fresh: bool, device: torch.device, process: Pr
     """Open a training's folder, which the main process creates and describes. Every process calls this."""
     folder = None
     if process.is_main:
-        write_environment(folder := prepare_folder(options, fresh), device, process.world)
+        write_environment(folder := prepare_folder(options, fresh), device, process.world, options.precision)
     shared = process.gather(folder)[0]
     assert shared is not None
     return shared

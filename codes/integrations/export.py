@@ -7,6 +7,7 @@ and width are free, in multiples of `multiple_of`.
 import io
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -75,9 +76,11 @@ def export(
 ) -> Unrolled:
     """Write the graph of a restorer at full strength, and for ONNX an example beside it; returns what was written.
 
+    Its arithmetic is float32, whatever the restorer's.
+
     file   ends in .onnx, or for OpenVINO in .xml; its weights are in the .bin file beside it
     """
-    module = Unrolled(restorer, restorer.plan(algorithm, nfe)).eval()
+    module = Unrolled(replace(restorer, precision="fp32"), restorer.plan(algorithm, nfe)).eval()
     graph = _onnx_graph(module)
     if format == "openvino":
         _save_openvino(graph, file)

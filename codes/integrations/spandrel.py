@@ -62,7 +62,8 @@ class MeanReverting(Architecture[RestoringModule]):  # type: ignore[misc]
             raise ValueError(
                 "the tensors alone do not say what the network predicts: load it with ModelLoader().load_from_file"
             )
-        restorer = load_restorer(file, device="cpu")
+        # Its module may be moved to a GPU later, so nothing is chosen for the CPU.
+        restorer = replace(load_restorer(file, device="cpu"), precision="auto")
         millions = sum(parameter.numel() for parameter in restorer.network.parameters()) / 1e6
         return ImageModelDescriptor(
             RestoringModule(restorer),

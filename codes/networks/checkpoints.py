@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from ..names import PREDICTIONS, check_choice, unknown
 from ..runtime.files import write_whole
 from . import Architecture, architecture, build
+from .auto_precision import Bf16Change
 from .identify import compare, differences, expected_state, identify, missing_file_message, on_meta, published_sde
 from .recommended import Recommended, from_json
 from .rows import SDESettings
@@ -51,6 +52,7 @@ class Metadata:
     weights: str = "online"  # or ema
     source: str = ""  # the file they were read from
     recommended: Recommended | None = None
+    bf16: Bf16Change | None = None  # what it changes in the results; None: not measured
 
 
 def load_weights(network: nn.Module, path: str | Path) -> Checkpoint:
@@ -142,12 +144,13 @@ def metadata_of(checkpoint: Checkpoint) -> Metadata | None:
     try:
         sde = _sde_of(_json_of(header, "sde")) if "sde" in header else None
         advice = from_json(header["recommended"]) if "recommended" in header else None
+        bf16 = _bf16_of(_json_of(header, "bf16")) if "bf16" in header else None
         fit_target = header.get("fit_target")
         if fit_target is not None:
             check_choice("fit_target", fit_target, PREDICTIONS)
     except ValueError as error:
         raise CheckpointError(f"{checkpoint.path}: its metadata cannot be used: {error}") from None
-    return Metadata(choice, fit_target, sde, weights=weights, source=source, recommended=advice)
+    return Metadata(choice, fit_target, sde, weights=weights, source=source, recommended=advice, bf16=bf16)
 
 
 def _json_of(header: Mapping[str, str], key: str) -> dict[str, Any]:
@@ -171,6 +174,16 @@ def _sde_of(value: dict[str, Any]) -> SDESettings:
     if "max_sigma" not in value:
         raise ValueError("sde.max_sigma: missing")
     return SDESettings(**value)
+
+
+def _bf16_of(value: dict[str, Any]) -> Bf16Change:
+    names = [each.name for each in fields(Bf16Change)]
+    if sorted(value) != sorted(names):
+        raise ValueError(f"bf16: expected {' and '.join(names)}")
+    try:
+        return Bf16Change(**value)
+    except ValueError as error:
+        raise ValueError(f"bf16: {error}") from None
 
 
 def save_checkpoint(path: str | Path, state: Mapping[str, Tensor], metadata: Metadata, overwrite: bool = False) -> None:
@@ -201,6 +214,8 @@ def save_checkpoint(path: str | Path, state: Mapping[str, Tensor], metadata: Met
         header["sde"] = json.dumps(asdict(metadata.sde))
     if metadata.recommended is not None:
         header["recommended"] = metadata.recommended.to_json()
+    if metadata.bf16 is not None:
+        header["bf16"] = json.dumps(asdict(metadata.bf16))
     tensors = {key: value.detach().to("cpu").contiguous().clone() for key, value in state.items()}
     header[DIGEST] = digest_of(tensors, header)
     content = safetensors.torch.save(tensors, header)

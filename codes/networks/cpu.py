@@ -5,8 +5,9 @@ where it is off, where a torch release lacks them, and wherever they do not appl
 `nn.Conv2d` with the same result.
 """
 
+import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -19,10 +20,13 @@ def _operators_exist() -> bool:
         and hasattr(torch.ops.aten, "mkldnn_reorder_conv2d_weight")
         and hasattr(torch.ops.mkldnn, "_convolution_pointwise")
         and hasattr(torch.ops.mkldnn, "_get_mkldnn_serialized_md")
+        and hasattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported")
     )
 
 
 PACKING = _operators_exist()
+# How the weights of a layer are arranged: as they are, or for the results of `shuffled` and `by_blocks`.
+Arrangement = Literal["plain", "runs", "blocks"]
 # A layer has one or two layouts in practice; the limits only keep a long run over many sizes from collecting memory.
 MOST_LAYOUTS = 4
 MOST_SIZES = 256
@@ -68,23 +72,63 @@ class Convolution(nn.Conv2d):
         weight, bias = weight * scale.view(-1, 1, 1, 1), bias * scale.flatten()
         return _add_convolution(y, h, weight.to(h.dtype), bias.to(h.dtype), self._geometry, in_place=False)
 
-    def _packed_for(self, x: Tensor, dtype: torch.dtype, scale: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
+    def shuffled(self, x: Tensor, added: Tensor) -> Tensor:
+        """nn.PixelShuffle(2) of self(x), plus `added`.
+
+        Packed weights give the channels of a pixel of the result next to each other, so that whole pixels are moved,
+        while they are added: four times faster than moving single numbers.
+        """
+        dtype = None if self.training else _packed_dtype(x, self.weight)
+        if dtype is None:
+            y = self(x).permute(0, 2, 3, 1).unflatten(-1, (-1, 2, 2)).permute(0, 1, 4, 2, 5, 3)
+            return add_(y.flatten(1, 2).flatten(2, 3).permute(0, 3, 1, 2), added)
+        weight, bias = self._packed_for(x, dtype, arrangement="runs")
+        y = torch.ops.mkldnn._convolution_pointwise(x.to(dtype), weight, bias, *self._geometry, "none", [], "")
+        y = y.permute(0, 2, 3, 1).unflatten(-1, (2, 2, -1)).permute(0, 1, 3, 2, 4, 5)
+        places = added.permute(0, 2, 3, 1).unflatten(1, (-1, 2)).unflatten(3, (-1, 2))
+        return (y + places).flatten(1, 2).flatten(2, 3).permute(0, 3, 1, 2)
+
+    def by_blocks(self, x: Tensor) -> Tensor:
+        """self(x) of a convolution with fewer outputs than a vector has places, twice as fast.
+
+        Blocks of 2x2 pixels are computed at once, as four times as many outputs of a kernel one pixel larger.
+        """
+        dtype = None if self.training else _packed_dtype(x, self.weight)
+        if dtype is None or x.shape[-2] % 2 or x.shape[-1] % 2:
+            return self(x)
+        weight, bias = self._packed_for(x, dtype, arrangement="blocks")
+        rest: tuple[Any, ...] = (self.padding, (2, 2), self.dilation, self.groups, "none", [], "")
+        y = torch.ops.mkldnn._convolution_pointwise(x.to(dtype), weight, bias, *rest)
+        y = y.permute(0, 2, 3, 1).unflatten(-1, (2, 2, -1)).permute(0, 5, 1, 3, 2, 4)
+        return y.flatten(4, 5).flatten(2, 3)
+
+    def _packed_for(
+        self, x: Tensor, dtype: torch.dtype, scale: Tensor | None = None, arrangement: Arrangement = "plain"
+    ) -> tuple[Tensor, Tensor | None]:
         """Weights and bias for an input's size, multiplied by a scale of the output's channels."""
         # Unchanged weights have the same memory and the same count of writes to it. The writes of a fused optimiser
         # are not counted, so a network in training is not packed.
-        used = [tensor for tensor in (self.weight, self.bias, scale) if tensor is not None]
-        version = tuple((tensor.data_ptr(), tensor._version) for tensor in used)
-        if self._packed is None or self._packed.version != version:
-            self._packed = PackedWeights(version)
+        weight, bias = self.weight, self.bias
+        version: Version = (arrangement, weight.data_ptr(), weight._version)
+        for tensor in (bias, scale):
+            if tensor is not None:
+                version = (*version, tensor.data_ptr(), tensor._version)
+        packed = self._packed
+        if packed is None or packed.version != version:
+            packed = self._packed = PackedWeights(version)
         size = (x.shape, dtype)
-        if size not in self._packed.by_size:
-            weight = self.weight.detach() if scale is None else self.weight.detach() * scale.view(-1, 1, 1, 1)
-            packed = torch.ops.aten.mkldnn_reorder_conv2d_weight(weight.to(dtype).to_mkldnn(), *self._geometry, x.shape)
-            self._packed.add(size, packed)
-        if dtype not in self._packed.biases:
-            bias = self.bias if scale is None or self.bias is None else self.bias.detach() * scale.flatten()
-            self._packed.biases[dtype] = None if bias is None else bias.detach().to(dtype)
-        return self._packed.by_size[size], self._packed.biases[dtype]
+        found = packed.by_size.get(size)
+        if found is None:
+            stride = (2, 2) if arrangement == "blocks" else self.stride
+            plain = _arranged(weight.detach(), arrangement) if scale is None else weight * scale.view(-1, 1, 1, 1)
+            found = torch.ops.aten.mkldnn_reorder_conv2d_weight(
+                plain.detach().to(dtype).to_mkldnn(), self.padding, stride, self.dilation, self.groups, x.shape
+            )
+            packed.add(size, found)
+        if dtype not in packed.biases:
+            own = bias if scale is None or bias is None else bias * scale.flatten()
+            packed.biases[dtype] = None if own is None else _arranged(own.detach(), arrangement).to(dtype)
+        return found, packed.biases[dtype]
 
     @property
     def _geometry(self) -> tuple[Any, ...]:
@@ -92,6 +136,17 @@ class Convolution(nn.Conv2d):
 
     def __getstate__(self) -> dict[str, object]:
         return {key: value for key, value in self.__dict__.items() if key != "_packed"}
+
+
+def _arranged(parameter: Tensor, arrangement: Arrangement) -> Tensor:
+    """Weights, or a bias, for the results of `shuffled` and `by_blocks`; both begin with the place in a 2x2 block."""
+    if arrangement == "runs":
+        return parameter.unflatten(0, (-1, 2, 2)).movedim(0, 2).flatten(0, 2)
+    if arrangement == "blocks" and parameter.dim() == 1:
+        return parameter.repeat(4)
+    if arrangement == "blocks":
+        return torch.cat([F.pad(parameter, (b, 1 - b, a, 1 - a)) for a in range(2) for b in range(2)])
+    return parameter
 
 
 def _add_convolution(
@@ -104,6 +159,9 @@ def _add_convolution(
     return torch.ops.mkldnn._convolution_pointwise.binary(h, y, *rest)
 
 
+Version = tuple[str | int, ...]
+
+
 class PackedWeights:
     """The weights of a layer in the layout that oneDNN prefers for each size of the input.
 
@@ -112,7 +170,7 @@ class PackedWeights:
     size is packed once, and sizes that prefer the same layout share one tensor.
     """
 
-    def __init__(self, version: tuple[tuple[int, int], ...]) -> None:
+    def __init__(self, version: Version) -> None:
         self.version = version
         self.by_size: dict[tuple[torch.Size, torch.dtype], Tensor] = {}
         self.by_layout: dict[bytes, Tensor] = {}
@@ -150,7 +208,13 @@ def _packed_dtype(x: Tensor, weight: Tensor) -> torch.dtype | None:
     if not torch.is_autocast_enabled("cpu"):
         return torch.float32 if x.dtype == torch.float32 else None
     half = torch.get_autocast_dtype("cpu") == torch.bfloat16 and x.dtype in (torch.bfloat16, torch.float32)
-    return torch.bfloat16 if half else None
+    return torch.bfloat16 if half and _packs_bf16() else None
+
+
+@functools.cache
+def _packs_bf16() -> bool:
+    """Processors with AVX2 alone compute in bf16, slowly, but do not pack."""
+    return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
 def stripes(x: Tensor, width: int) -> list[tuple[int, int]]:

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .cpu import Convolution, add_, modulate_, stripes
+from .cpu import Convolution, modulate_, stripes
 from .layers import (
     NORM_EPS,
     ChannelNorm,
@@ -98,15 +98,12 @@ def _modulated(norm: ChannelNorm, x: Tensor, modulation: Tensor) -> Tensor:
     shift, scale = modulation.chunk(2, dim=1)
     if len(modulation) == 1:
         weight = norm.g.flatten() * (1 + scale[0])
-        y = F.layer_norm(x.permute(0, 2, 3, 1), (int(x.shape[1]),), weight, shift[0].to(weight), NORM_EPS)
+        y, channels = x.permute(0, 2, 3, 1), int(x.shape[1])
+        if x.dtype == torch.bfloat16 and channels < 128 and not torch.is_grad_enabled():
+            y = y.float()  # torch's norm of short bf16 rows is slower than that of float32 and both conversions
+        y = F.layer_norm(y, (channels,), weight, shift[0].to(weight), NORM_EPS).to(x.dtype)
         return y.permute(0, 3, 1, 2)
     return modulate_(norm(x), scale, shift)
-
-
-def _pixel_shuffle(x: Tensor) -> Tensor:
-    """nn.PixelShuffle(2) from channels_last to channels_last memory: one copy instead of two."""
-    y = x.permute(0, 2, 3, 1).unflatten(-1, (-1, 2, 2)).permute(0, 1, 4, 2, 5, 3)
-    return y.flatten(1, 2).flatten(2, 3).permute(0, 3, 1, 2)
 
 
 class NAFNet(nn.Module):
@@ -210,10 +207,10 @@ class NAFNet(nn.Module):
         for block in self.middle_blks:
             x = block(x, next(modulations))
         for stage, up in zip(self.decoders, self.ups):
-            x = add_(_pixel_shuffle(up[0](x)), skips.pop())  # type: ignore[index]
+            x = up[0].shuffled(x, skips.pop())  # type: ignore[index]
             for block in stage:  # type: ignore[attr-defined]
                 x = block(x, next(modulations))
-        x = self.ending(x if intro is None else x + intro)
+        x = self.ending.by_blocks(x if intro is None else x + intro)
         return x[:, :, :height, :width].contiguous()
 
     def forward(self, x: Tensor, mu: Tensor, time: Time) -> Tensor:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from ..names import check_choice, scalar_time
+from ..runtime.processor import remembered
 from .protocols import Embeds, Recognises, TakesContexts
 
 PRECISIONS = ("fp32", "bf16", "fp16", "auto")
@@ -105,10 +106,9 @@ def _embedded(
     @torch.no_grad()
     def context_of(images: Tensor | None) -> Any:
         if isinstance(network, Recognises):
-            if images is None:
-                return None
-            with arithmetic(dtype, device):
-                return network.recognise(images.to(device))[0]
+            # In float32, whatever the precision: it is done once for all evaluations, is no faster in bf16 on CPUs, and
+            # its rounding would shift the brightness of the whole image.
+            return None if images is None else network.recognise(images.to(device))[0]
         if isinstance(network, TakesContexts):
             return network.embed_context(text_context, image_context)
         return None
@@ -139,7 +139,7 @@ def arithmetic(dtype: torch.dtype | None, device: torch.device) -> AbstractConte
 def resolve_precision(precision: str, device: torch.device) -> torch.dtype | None:
     """The dtype to autocast to, None for float32; an error for what this machine cannot compute."""
     check_choice("precision", precision, PRECISIONS)
-    if precision == "auto":
+    if precision == "auto":  # on a CPU the network decides as well: codes/networks/auto_precision.py
         on_gpu = device.type == "cuda" and torch.cuda.is_bf16_supported()
         return torch.bfloat16 if on_gpu else None
     if precision == "fp32":
@@ -170,13 +170,17 @@ def half_precision_problem(precision: str, probe: str = _PROBE) -> str:
     """Why this CPU cannot compute in half precision, '' if it can.
 
     Tried in a process of its own: some virtual machines announce instructions that they cannot execute, and the
-    process dies (SIGILL).
+    process dies (SIGILL). That takes seconds, so the answer is remembered.
     """
     code = f"PRECISION = {precision!r}\n{probe}"
     try:
-        result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+        return remembered(code, lambda: _tried(code))
     except subprocess.TimeoutExpired:
         return "a trial did not end within 120 s"
+
+
+def _tried(code: str) -> str:
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
     if result.returncode < 0:
         return f"a trial was killed by signal {-result.returncode}"
     if result.returncode:

@@ -1,4 +1,4 @@
-"""Choosing the rule of careful restoration for a network, on clean photos and degraded copies of them."""
+"""What is measured of a network on clean photos and degraded copies: the careful rule, and what bf16 changes."""
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -15,7 +15,9 @@ from ..data.images import from_uint8, read_image, to_uint8
 from ..data.pairs import image_seed
 from ..data.resizing import middle, scaled
 from ..data.varied import tensor_pair
+from ..metrics.pixel import psnr
 from ..names import TASKS
+from ..networks.auto_precision import Bf16Change
 from ..networks.recommended import NONE, CarefulRule
 from .restorer import Restorer, decibels
 
@@ -111,6 +113,37 @@ def measure(
             )
             progress()
     return trials
+
+
+def bf16_changes(
+    restorer: Restorer,
+    photos: Iterable[tuple[str, Tensor]],
+    lpips: Callable[[NDArray[np.uint8], NDArray[np.uint8]], Any],
+    seed: int = 0,
+    progress: Callable[[], Any] = lambda: None,
+) -> dict[str, Bf16Change]:
+    """What bf16 changes in the restorations of photos with the restorer's own solver, on average for each task."""
+    restorers = [replace(restorer, precision=precision) for precision in ("fp32", "bf16")]
+    changes: dict[str, list[Bf16Change]] = {task: [] for task in TASKS}
+    for name, photo in photos:
+        clean = to_uint8(photo)
+        for task in TASKS:
+            rng = np.random.default_rng(image_seed(seed, f"task/{task}", name))
+            degraded = from_uint8(to_uint8(tensor_degradation(task)(photo, rng)))
+            scores = []
+            for each in restorers:
+                restored = to_uint8(each(degraded, seed=seed))
+                scores.append((min(psnr(restored, clean), LIMIT), float(np.mean(lpips(restored, clean)))))
+            exact, half = scores
+            changes[task].append(Bf16Change(half[0] - exact[0], half[1] - exact[1]))
+            progress()
+    return {task: mean_change(found) for task, found in changes.items()}
+
+
+def mean_change(changes: Sequence[Bf16Change]) -> Bf16Change:
+    """The average, to five digits."""
+    mean = [sum(values) / len(changes) for values in zip(*((c.psnr, c.lpips) for c in changes), strict=True)]
+    return Bf16Change(*(round(value, 5) for value in mean))
 
 
 def outcome(rule: CarefulRule, trials: Sequence[Trial]) -> Outcome:

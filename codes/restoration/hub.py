@@ -115,6 +115,7 @@ def metadata_of(restorer: Restorer) -> Metadata:
         weights=known.weights,
         source=known.source,
         recommended=known.recommended,
+        bf16=known.bf16,
     )
 
 

@@ -20,6 +20,7 @@ from ..config import (
 )
 from ..defaults import SOLVER
 from ..networks import architecture
+from ..networks.auto_precision import automatic
 from ..networks.checkpoints import (
     CheckpointError,
     Metadata,
@@ -109,13 +110,24 @@ def restorer_of(options: Options, device: str | torch.device = "auto", *, checke
         solvers=tuple(solvers),
         daclip=networks.daclip,
         latent=coder or networks.latent,
-        precision=options.precision,
+        precision=_precision(options, networks, device, sde),
         compile=options.compile,
         tile=options.tile,
         recommended=advice.solver,
         careful=advice.careful,
         metadata=metadata,
     )
+
+
+def _precision(options: Options, networks: "Networks", device: torch.device, sde: MeanRevertingSDE) -> str:
+    """The options' precision; where they leave it to the program, what suits device and network."""
+    if options.precision != "auto":
+        return options.precision
+    metadata = networks.metadata
+    chosen = automatic(networks.network, device, sde.T, metadata.bf16, metadata.source)
+    if chosen != "fp32":
+        log.info("precision: %s on this device; fp32 is exact, and slower", chosen)
+    return chosen
 
 
 @dataclass(frozen=True)

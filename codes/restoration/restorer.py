@@ -83,6 +83,7 @@ class Restorer(OnTheHub):
     network, sde, fit_target   the network, the schedule it was trained with, and what it predicts
     solvers                    those of the option file, with labels and plans; the default solver where there are none
     daclip, latent             DA-CLIP's encoder, the network between images and latents, where the network needs them
+    precision                  fp32, bf16 or fp16; `load_restorer` has chosen where the options say auto
     tile                       side of overlapping tiles in pixels, 'off' or 'auto' (tiles where memory demands them)
     recommended, careful       what the checkpoint recommends: a solver, and when to leave an image as it is
     metadata                   what the checkpoint records; `save_pretrained` needs it

@@ -15,11 +15,12 @@ from .files import read_json, set_aside, write_json
 from .locks import claim
 from .paths import PROJECT
 from .problems import Damaged
+from .processor import described
 
 log = logging.getLogger(__name__)
 
 
-def write_environment(folder: Path, device: torch.device, world: int) -> None:
+def write_environment(folder: Path, device: torch.device, world: int, precision: str) -> None:
     """Append this start of a run to environment.json: versions, device, commit, command line."""
     start = {
         "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
@@ -28,7 +29,8 @@ def write_environment(folder: Path, device: torch.device, world: int) -> None:
         "python": platform.python_version(),
         "system": platform.platform(),
         "packages": {name: _version(name) for name in ("torch", "torchvision", "numpy", "scipy", "opencv-python")},
-        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor() or "cpu",
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else described(),
+        "precision": precision,
         "threads": torch.get_num_threads(),
         "processes": world,
     }

@@ -50,7 +50,8 @@ def run(
                     for label, values in pooled_values(bench, finalists).items()
                 }
                 (folder / "pooled.json").write_text(json.dumps(pooled, indent=1) + "\n")
-            write_environment(folder, benches[0].restorer.device, process.world)
+            restorer = benches[0].restorer
+            write_environment(folder, restorer.device, process.world, restorer.precision)
     except Stopped as error:
         print(error, file=sys.stderr)
         return error.code

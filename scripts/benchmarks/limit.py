@@ -1,7 +1,8 @@
 """What share of the machine's arithmetic limit the networks reach, at each precision and size.
 
 The limit is the speed of a large convolution and of a large matrix product, measured in the same process, in turns
-with the network. Operations are counted on the plain graph: a multiplication and an addition are two.
+with the network and with the published graph of it. Operations are counted on the plain graph: a multiplication and an
+addition are two.
 """
 
 import resource
@@ -22,13 +23,19 @@ from codes.networks.checkpoints import load_network
 from codes.networks.predictor import half_precision_problem, predictor
 from codes.runtime.startup import keep_memory
 
+from . import published_graph
 from .networks import NETWORKS
 
 PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16}
+SIZES = (128, 256, 512, 1024)
+# Processor time of one thread, which other processes hardly change; or seconds of all threads, on an idle machine.
+CLOCKS: dict[str, Callable[[], float]] = {"processor": time.process_time, "wall": time.perf_counter}
+# Larger images are measured twice only, and without the published graph, which needs too much memory for them.
+_LARGE = 256
 
 
 def run(
-    networks: Sequence[str], sizes: Sequence[int] = (128, 256, 512, 1024), repeats: int = 5
+    networks: Sequence[str], sizes: Sequence[int] = SIZES, repeats: int = 5, clock: str = "processor"
 ) -> list[dict[str, Any]]:
     """One row per network, size and precision that this processor has. `networks`: names of NETWORKS, or files."""
     rows = []
@@ -38,57 +45,97 @@ def run(
                 continue
             for size in sizes:
                 with ProcessPoolExecutor(1, get_context("spawn")) as pool:
-                    rows.append(pool.submit(_measure, network, precision, size, repeats).result())
+                    rows.append(pool.submit(_measure, network, precision, size, repeats, clock).result())
     return rows
 
 
-def table(rows: Sequence[dict[str, Any]]) -> str:
-    """The rows as text."""
-    lines = [
-        f"{'network':18} {'':5} {'size':>5} {'GFLOP':>7} {'seconds':>8} {'GFLOPS':>7}"
-        f"   {'limit':>6} {'share':>6}   {'matmul':>6} {'peak GB':>8}"
-    ]
-    for row in rows:
-        lines.append(
-            f"{row['network']:18} {row['precision']:5} {row['size']:5} {row['gflop']:7.1f} {row['seconds']:8.3f}"
-            f" {row['gflops']:7.0f}   {row['convolution_limit']:6.0f} {100 * row['share']:5.0f} %"
-            f"   {row['matmul_limit']:6.0f} {row['peak_gb']:8.2f}"
+_COLUMNS = (
+    "network",
+    "",
+    "size",
+    "GFLOP",
+    "seconds",
+    "GFLOPS",
+    "convolution",
+    "share",
+    "matmul",
+    "published",
+    "peak GB",
+)
+
+
+def table(rows: Sequence[dict[str, Any]], markdown: bool = False) -> str:
+    """The rows as text, or in Markdown."""
+    lines = [_COLUMNS, *map(_cells, rows)]
+    if markdown:
+        lines.insert(1, ("---", "---", *["---:"] * (len(_COLUMNS) - 2)))
+        return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return "\n".join(
+        "  ".join(
+            cell.ljust(w) if k < 2 else cell.rjust(w) for k, (cell, w) in enumerate(zip(line, widths, strict=True))
         )
-    return "\n".join(lines)
+        for line in lines
+    )
 
 
-def processor() -> str:
-    """Name and vector instructions of the processor, for the caption of a table."""
-    info = Path("/proc/cpuinfo")
-    lines = dict(line.split(":", 1) for line in info.read_text().splitlines() if ":" in line) if info.exists() else {}
-    fields = {key.strip(): value.strip() for key, value in lines.items()}
-    flags = fields.get("flags", "").split()
-    known = [flag for flag in ("avx2", "avx512f", "avx512_bf16", "amx_bf16") if flag in flags]
-    return f"{fields.get('model name', 'unknown processor')} ({', '.join(known) or 'no AVX2'})"
+def _cells(row: dict[str, Any]) -> tuple[str, ...]:
+    return (
+        row["network"],
+        row["precision"],
+        str(row["size"]),
+        f"{row['gflop']:.1f}",
+        f"{row['seconds']:.3f}",
+        f"{row['gflops']:.0f}",
+        f"{row['convolution_limit']:.0f}",
+        f"{100 * row['share']:.0f} %",
+        f"{row['matmul_limit']:.0f}",
+        f"{row['faster']:.2f}x" if row["faster"] else "",
+        f"{row['peak_gb']:.2f}",
+    )
 
 
-def _measure(network: str, precision: str, size: int, repeats: int) -> dict[str, Any]:
+def caption(clock: str, repeats: int) -> str:
+    """How the rows were measured."""
+    threads = "processor time of one thread" if clock == "processor" else f"{torch.get_num_threads()} threads"
+    return (
+        f"One evaluation, {threads}, best of {repeats} (of 2 above {_LARGE} pixels). Convolution and matmul: GFLOPS "
+        "of large ones, the limit. Share: of the convolution's. Published: how many times faster than its graph in fp32."
+    )
+
+
+def _measure(network: str, precision: str, size: int, repeats: int, clock: str) -> dict[str, Any]:
     keep_memory()
+    if clock == "processor":
+        torch.set_num_threads(1)
     torch.manual_seed(0)
     net = build_network(*NETWORKS[network]) if network in NETWORKS else load_network(network)[0]
     net.eval()
     x, mu = torch.rand(2, 1, 3, size, size)
     text, image = torch.randn(2, 1, 512) if network == "daclip-unet" else (None, None)
-    gflop = operations(net, text, image) * (size / 128) ** 2 / 1e9
     predict = predictor(net, degraded=mu, text_context=text, image_context=image, precision=precision)
+    predict(x, mu, 50.0)  # packs weights and gets memory, of which nothing else has taken any yet
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20  # kilobytes on Linux
+    gflop = operations(net, text, image) * (size / 128) ** 2 / 1e9
     works: dict[str, tuple[float, Callable[[], Any]]] = {
         "network": (gflop, lambda: predict(x, mu, 50.0)),
         "convolution": _convolution(PRECISIONS[precision]),
         "matmul": _matmul(PRECISIONS[precision]),
     }
+    if network in NETWORKS and size <= _LARGE:
+        old = build_network(*NETWORKS[network])
+        old.load_state_dict(net.state_dict())
+        old.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
+        works["published"] = gflop, lambda: published_graph.evaluate(old, x, mu, 50.0, text, image)
     best = dict.fromkeys(works, float("inf"))
+    now = CLOCKS[clock]
     with torch.no_grad():
-        for turn in range(repeats + 1):  # the first turn packs weights and gets memory
+        for turn in range((repeats if size <= _LARGE else 2) + 1):  # the first is not counted
             for name, (_, work) in works.items():
-                start = time.perf_counter()
+                start = now()
                 work()
                 if turn:
-                    best[name] = min(best[name], time.perf_counter() - start)
+                    best[name] = min(best[name], now() - start)
     speed = {name: works[name][0] / best[name] for name in works}
     return {
         "network": Path(network).stem,
@@ -100,7 +147,8 @@ def _measure(network: str, precision: str, size: int, repeats: int) -> dict[str,
         "convolution_limit": speed["convolution"],
         "matmul_limit": speed["matmul"],
         "share": speed["network"] / speed["convolution"],
-        "peak_gb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20,  # kilobytes on Linux
+        "faster": best["published"] / best["network"] if "published" in best else None,
+        "peak_gb": peak,
     }
 
 

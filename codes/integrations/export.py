@@ -124,15 +124,23 @@ def _save_openvino(graph: bytes, file: Path) -> None:
     openvino.save_model(openvino.Core().read_model(graph), file, compress_to_fp16=False)
 
 
-def runner(file: Path) -> Callable[[Any, Any], Any]:
-    """A function (image, noise) -> restored of numpy arrays that runs an exported graph, for comparisons."""
+def runner(file: Path, threads: int | None = None) -> Callable[[Any, Any], Any]:
+    """A function (image, noise) -> restored of numpy arrays that runs an exported graph, for comparisons.
+
+    threads   of the library; its own choice if None
+    """
     if file.suffix == ".xml":
         import openvino
 
         # Its default would be bf16 where the CPU announces it.
-        compiled = openvino.Core().compile_model(file, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+        settings: dict[str, Any] = {"INFERENCE_PRECISION_HINT": "f32"}
+        if threads is not None:
+            settings["INFERENCE_NUM_THREADS"] = threads
+        compiled = openvino.Core().compile_model(file, "CPU", settings)
         return lambda image, noise: compiled([image, noise])[0]
     import onnxruntime
 
-    session = onnxruntime.InferenceSession(file, providers=["CPUExecutionProvider"])
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads or 0  # 0 is its own choice
+    session = onnxruntime.InferenceSession(file, options, providers=["CPUExecutionProvider"])
     return lambda image, noise: session.run(None, {"image": image, "noise": noise})[0]

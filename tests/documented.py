@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import torch
 import yaml
+from safetensors.torch import load_file
 
 from codes.commands.main import COMMANDS
 from codes.data.images import save_image
@@ -23,9 +24,10 @@ from codes.solvers import Solver
 
 from .documents import ROOT, Command, command
 from .evaluation import random_network, write_weights
+from .network_examples import GOLDEN
 
 LEVELS = {"img_channel": 3, "width": 4, "middle_blk_num": 1, "encoder_width": 4}
-THREE = LEVELS | {"enc_blk_nums": [0, 1, 1], "dec_blk_nums": [1, 1, 0]}
+THREE = LEVELS | {"enc_blk_nums": [0, 1, 1], "dec_blk_nums": [1, 1, 0], "middle_blk_num": 2}
 FOUR = LEVELS | {"enc_blk_nums": [0, 1, 1, 1], "dec_blk_nums": [1, 1, 1, 0]}
 # Laid over option files of the project: less work of the same kind.
 LESS = {
@@ -36,14 +38,23 @@ LESS = {
         "logger": {"print_freq": 1, "save_checkpoint_freq": 2},
         "stages": {"recognition": {"train.niter": 2, "train.decay_iter": 1, "datasets.train.batch_size": 2}},
     },
+    "study.yml": {"datasets": {"photos": {"degradation": ["rainy", "noisy"]}}},
+    "test.yml": {"datasets": {"demo": {"degradation": ["rainy", "noisy"]}}},
 }
+SMALL = ["--images", "1", "--size", "32"]
 # Added to a command, for the same reason.
 FEWER = {
     "calibrate": ["--images", "2", "--size", "32"],
-    "reproduce": ["--images", "1", "--size", "32", "--fid", "none"],
-    "study": ["--images", "1", "--size", "32", "--nfe", "2", "--no-fid"],
-    "tune": ["--images", "1", "--size", "32", "--budget", "2"],
+    "reproduce": [*SMALL, "--fid", "none"],
+    "study": [*SMALL, "--nfe", "2", "--no-fid", "--model", "mine.safetensors"],
+    "tune": [*SMALL, "--budget", "2"],
 }
+
+
+def fewer(name: str, arguments: list[str]) -> list[str]:
+    """The arguments for less work of the same kind; all tables of the paper become one."""
+    shorter = ["rainy" if (name, word) == ("reproduce", "all") else word for word in arguments]
+    return [*shorter, *FEWER.get(name, [])]
 
 
 def launched(shown: Command) -> tuple[str, list[str]] | None:
@@ -74,15 +85,25 @@ def furnish(folder: Path) -> None:
         if path.name in LESS:
             text = yaml.safe_dump({"based_on": str(path), **LESS[path.name]})
         new.write_text(text)
+    tuned: dict[str, object] = {"name": "tuned", "sde": {"algorithm": "mrsampler"}, "sampler": {"num_sample_steps": 2}}
+    tuned["path"] = {"pretrain_model_G": "pretrained/mr-universal.safetensors"}
+    (folder / "options" / "tuned.yml").write_text(yaml.safe_dump(tuned))
     (folder / "pretrained").mkdir()
     advice = Recommended(Solver("mrsampler", 2), CarefulRule(bias=0.5, none=1.0))
-    for name in ("pretrained/mr-universal", "mine", "model"):
+    for name in ("pretrained/mr-universal", "mine"):
         write_network(folder / f"{name}.safetensors", "CodedNAFNet", FOUR, advice)
+    for name, source in (
+        ("IN", "daclip"),
+        ("pretrained/universal-ir.pth", "daclip"),
+        ("pretrained/ir-sde-derain.pth", "irsde"),
+    ):
+        torch.save(load_file(GOLDEN / f"{source}_unet_tiny.safetensors"), folder / name)
     plain = {key: value for key, value in THREE.items() if key != "encoder_width"}
     write_network(folder / "pretrained" / "mr-tiny.safetensors", "ConditionalNAFNet", plain)
     write_weights(folder / "pretrained" / "mr-tiny-noise.safetensors", "noise")
     rng = np.random.default_rng(0)
-    photos = ["photo.jpg", "photos/old.jpg", "clean/a.png"]
+    save_image(rng.integers(0, 256, (256, 256, 3)).astype(np.uint8), folder / "clean" / "a.png")
+    photos = ["photo.jpg", "photos/old.jpg"]
     photos += [f"{place}/{i}.png" for place in ("photos/train", "photos/val", "options/demo/GT") for i in range(2)]
     for name in photos:
         coarse = rng.integers(0, 256, (12, 12, 3)).astype(np.uint8)
@@ -97,7 +118,7 @@ def write_network(path: Path, name: str, setting: dict[str, object], advice: Rec
 
 
 def run(shown: Command, folder: Path) -> None:
-    """Run a command in a furnished folder, which is the current one; it must end with exit code 0."""
+    """Run a command in a furnished folder, which is the current one; it must succeed."""
     first, *rest = shown.words
     found = launched(shown)
     if first == "make":
@@ -111,16 +132,16 @@ def run(shown: Command, folder: Path) -> None:
         _serve(found[1], folder)
     elif first.endswith("torchrun"):
         script = next(word for word in rest if word.endswith(".py"))
-        options = [word for word in rest[: rest.index(script)]]
+        options = rest[: rest.index(script)]
         start = [sys.executable, "-m", "torch.distributed.run", "--standalone", *options, ROOT / script]
-        _run_outside([*start, *found[1], *FEWER.get(found[0], [])], folder)
+        _run_outside([*start, *fewer(*found)], folder)
     elif shown.reads is not None and shown.writes is not None:
         with (folder / shown.reads).open("rb") as source, (folder / shown.writes).open("xb") as target:
             start = [sys.executable, "-m", "codes.commands.main", found[0], *found[1]]
             _run_outside(start, folder, stdin=source, stdout=target)
         assert (folder / shown.writes).stat().st_size > 0
     else:
-        _run_here(found[0], [*found[1], *FEWER.get(found[0], [])])
+        _run_here(found[0], fewer(*found))
 
 
 def _run_here(name: str, arguments: list[str]) -> None:
@@ -130,8 +151,8 @@ def _run_here(name: str, arguments: list[str]) -> None:
         code = main(arguments)
     except SystemExit as ended:  # how a parser ends after --help, or a bad argument
         code = ended.code
-    assert code == 0, (name, arguments)
-    torch.use_deterministic_algorithms(False)
+    # A random network misses the goals of a calibration, which says so with 1.
+    assert code == 0 or (name, code) == ("calibrate", 1), (name, arguments)
 
 
 def _run_other(shown: Command, folder: Path) -> None:

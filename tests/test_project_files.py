@@ -1,4 +1,4 @@
-"""The files that other programs read: what they name exists, and they agree. Docker and the workflow do not run here."""
+"""Files that other programs read: what they name exists, and they agree. Neither Docker nor the workflow runs here."""
 
 import json
 import re

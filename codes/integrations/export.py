@@ -1,7 +1,7 @@
 """Network and solver as one graph for ONNX Runtime or OpenVINO: image and noise in, restored image out.
 
 All evaluations of the solver are unrolled in the graph, so that no Python of this project is needed to run it. Height
-and width are free, in multiples of `multiple_of`.
+and width are free, in multiples of 8.
 """
 
 import io
@@ -19,6 +19,7 @@ from ..solvers import Plan
 from ..solvers.sampling import State, advance, noise_source
 
 Format = Literal["onnx", "openvino"]
+MULTIPLE_OF = 8  # what height and width are promised for
 SUFFIXES: dict[str, str] = {"onnx": ".onnx", "openvino": ".xml"}
 
 
@@ -53,11 +54,6 @@ class Unrolled(nn.Module):
         """How often the solver draws noise, the start included."""
         rows = [row for step in self.plan.steps for row in (step.correct, step.advance) if row is not None]
         return 1 + sum(row.d != 0 for row in rows)
-
-    @property
-    def multiple_of(self) -> int:
-        """What height and width must be multiples of."""
-        return max(8, int(2 ** getattr(self.network, "stages", 3)))
 
     @torch.no_grad()
     def forward(self, image: Tensor, noise: Tensor) -> Tensor:
@@ -95,8 +91,9 @@ def example_file(file: Path) -> Path:
 def _onnx_graph(module: Unrolled) -> bytes:
     import onnx
 
-    side = module.multiple_of
-    # The smallest image: branches for large ones (pieces of less memory, packed weights) must not enter the graph.
+    # The smallest image that no network pads: branches for large ones (pieces of less memory, packed weights) must not
+    # enter the graph. What is padded is computed in the graph.
+    side = max(MULTIPLE_OF, int(2 ** getattr(module.network, "stages", 3)))
     example = torch.rand(1, 3, side, side), torch.randn(module.draws, 1, 3, side, side)
     image, noise = {2: "height", 3: "width"}, {3: "height", 4: "width"}
     written = io.BytesIO()
@@ -114,7 +111,7 @@ def _onnx_graph(module: Unrolled) -> bytes:
         )
     model = onnx.load_from_string(written.getvalue())
     entry = model.metadata_props.add()
-    entry.key, entry.value = "multiple_of", str(side)
+    entry.key, entry.value = "multiple_of", str(MULTIPLE_OF)
     return bytes(model.SerializeToString())
 
 

@@ -9,7 +9,6 @@ from ..test_docs_run import SHOWN, heavy
 pytest.importorskip("onnx", reason="`make test-integrations` installs it")
 pytest.importorskip("onnxruntime")
 pytest.importorskip("openvino")
-pytest.importorskip("spandrel")
 
 
 @pytest.mark.parametrize(

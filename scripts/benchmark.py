@@ -22,6 +22,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--orders", action="store_true", help="a network at 256x256, fresh and after other sizes")
     parser.add_argument("--limit", action="store_true", help="share of the machine's limit that the networks reach")
     parser.add_argument("--pipeline", action="store_true", help="share of an evaluation that is not the network's")
+    parser.add_argument("--exports", action="store_true", help="restoration by torch, ONNX Runtime and OpenVINO")
     parser.add_argument(
         "--sizes", type=int, nargs="+", help="image sides (default: 128 256, for --limit 128 256 512 1024)"
     )
@@ -40,12 +41,12 @@ def main(argv: list[str] | None = None) -> int:
         "--weights",
         default="pretrained/mr-universal.safetensors",
         metavar="FILE",
-        help="network of --limit and --orders besides these",
+        help="network of --exports, and of --limit and --orders besides these",
     )
     parser.add_argument("--repeats", type=int, default=5, help="timed evaluations of a network (default: 5)")
     parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
     options = parser.parse_args(argv)
-    subjects = ("solvers", "networks", "precisions", "orders", "limit", "pipeline")
+    subjects = ("solvers", "networks", "precisions", "orders", "limit", "pipeline", "exports")
     if not any(getattr(options, subject) for subject in subjects):
         parser.error(f"nothing to do: name a benchmark, {', '.join(f'--{subject}' for subject in subjects)}")
     threads = torch.get_num_threads()
@@ -90,6 +91,15 @@ def main(argv: list[str] | None = None) -> int:
                 f": {row['seconds']:.1f} s, of which {100 * row['other_share']:.1f} % is not the network"
             )
             print(*(f"note: {note}" for note in row["notes"]), sep="\n", end="")
+    if options.exports:
+        from benchmarks import exports  # needs onnx, onnxruntime and openvino
+
+        results["exports"] = runs = exports.run(options.weights, options.sizes or (128, 256), repeats=options.repeats)
+        if not options.json:
+            print(
+                f"one restoration on {processor.described()}, float32, 1 thread, processor time, best of {options.repeats}:"
+            )
+            print(exports.table(runs))
     if options.json:
         print(json.dumps(results, indent=1))
     return 0

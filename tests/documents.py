@@ -33,10 +33,17 @@ class Block:
 
 @dataclass(frozen=True)
 class Command:
-    """A command line, without variables, comments and redirections."""
+    """A command line, without variables and comments; redirections are names of files."""
 
     page: str
     words: tuple[str, ...]
+    reads: str | None = None
+    writes: str | None = None
+
+    @property
+    def text(self) -> str:
+        """The line, without the folder of the environment's programs."""
+        return shlex.join((self.words[0].removeprefix(".venv/bin/"), *self.words[1:]))
 
     def __str__(self) -> str:
         return f"{self.page}: {shlex.join(self.words)}"
@@ -65,13 +72,14 @@ def commands(page: Path) -> list[Command]:
     lines += [line.strip() for line in prose.splitlines() if line.startswith("    ") and is_command(line)]
     lines += [code for code in _INLINE.findall(prose) if is_command(code)]
     name = str(page.relative_to(ROOT))
-    split = (_words(line) for line in lines)
-    return [Command(name, words) for words in dict.fromkeys(split) if words]
+    return list(dict.fromkeys(command(name, line) for line in lines if shlex.split(line, comments=True)))
 
 
-def _words(line: str) -> tuple[str, ...]:
+def command(page: str, line: str) -> Command:
+    """A line of a page, taken apart."""
     words = shlex.split(line, comments=True)
     while words and _VARIABLE.fullmatch(words[0]):
         words.pop(0)
-    ends = [i for i, word in enumerate(words) if word in ("<", ">", "|")]
-    return tuple(words[: ends[0]] if ends else words)
+    files = {word: words[i + 1] for i, word in enumerate(words) if word in ("<", ">")}
+    end = min([words.index(word) for word in files], default=len(words))
+    return Command(page, tuple(words[:end]), files.get("<"), files.get(">"))

@@ -11,7 +11,7 @@ from .arguments import add_option_file, add_overrides, at_least, new_parser, run
 _ABOUT = """\
 Write the restoration as one graph for ONNX Runtime or OpenVINO: a few evaluations of the network, unrolled.
 Inputs are the image (1, 3, H, W) in [0, 1] and standard normal noise, the output is the restored image at full
-strength. Height and width are free, in multiples of 8 (or what is printed). Beside an ONNX file goes a short Python
+strength. Height and width are free, in multiples of 8. Beside an ONNX file goes a short Python
 program that runs it with onnxruntime alone."""
 
 _EXIT = "exit code: 0 written, 2 bad options, or a network that cannot be exported."
@@ -55,6 +55,5 @@ def _export(arguments: argparse.Namespace) -> int:
     except (ExportError, ValueError, OSError) as error:
         print(error, file=sys.stderr)
         return 2
-    sides = f"sides in multiples of {made.multiple_of}"
-    print(f"{file}: {made.plan.nfe} evaluations, {made.draws} draws of noise, {sides}; beside it {beside.name}")
+    print(f"{file}: {made.plan.nfe} evaluations, {made.draws} draws of noise; beside it {beside.name}")
     return 0

@@ -1,7 +1,7 @@
 """Network and solver as one graph for ONNX Runtime or OpenVINO: image and noise in, restored image out.
 
 All evaluations of the solver are unrolled in the graph, so that no Python of this project is needed to run it. Height
-and width are free, in multiples of `multiple_of`.
+and width are free, in multiples of 8.
 """
 
 import io
@@ -20,6 +20,7 @@ from ..solvers import Plan
 from ..solvers.sampling import State, advance, noise_source
 
 Format = Literal["onnx", "openvino"]
+MULTIPLE_OF = 8  # what height and width are promised for
 SUFFIXES: dict[str, str] = {"onnx": ".onnx", "openvino": ".xml"}
 
 
@@ -54,11 +55,6 @@ class Unrolled(nn.Module):
         """How often the solver draws noise, the start included."""
         rows = [row for step in self.plan.steps for row in (step.correct, step.advance) if row is not None]
         return 1 + sum(row.d != 0 for row in rows)
-
-    @property
-    def multiple_of(self) -> int:
-        """What height and width must be multiples of."""
-        return max(8, int(2 ** getattr(self.network, "stages", 3)))
 
     @torch.no_grad()
     def forward(self, image: Tensor, noise: Tensor) -> Tensor:
@@ -98,8 +94,9 @@ def example_file(file: Path) -> Path:
 def _onnx_graph(module: Unrolled) -> bytes:
     import onnx
 
-    side = module.multiple_of
-    # The smallest image: branches for large ones (pieces of less memory, packed weights) must not enter the graph.
+    # The smallest image that no network pads: branches for large ones (pieces of less memory, packed weights) must not
+    # enter the graph. What is padded is computed in the graph.
+    side = max(MULTIPLE_OF, int(2 ** getattr(module.network, "stages", 3)))
     example = torch.rand(1, 3, side, side), torch.randn(module.draws, 1, 3, side, side)
     image, noise = {2: "height", 3: "width"}, {3: "height", 4: "width"}
     written = io.BytesIO()
@@ -117,7 +114,7 @@ def _onnx_graph(module: Unrolled) -> bytes:
         )
     model = onnx.load_from_string(written.getvalue())
     entry = model.metadata_props.add()
-    entry.key, entry.value = "multiple_of", str(side)
+    entry.key, entry.value = "multiple_of", str(MULTIPLE_OF)
     return bytes(model.SerializeToString())
 
 
@@ -127,15 +124,23 @@ def _save_openvino(graph: bytes, file: Path) -> None:
     openvino.save_model(openvino.Core().read_model(graph), file, compress_to_fp16=False)
 
 
-def runner(file: Path) -> Callable[[Any, Any], Any]:
-    """A function (image, noise) -> restored of numpy arrays that runs an exported graph, for comparisons."""
+def runner(file: Path, threads: int | None = None) -> Callable[[Any, Any], Any]:
+    """A function (image, noise) -> restored of numpy arrays that runs an exported graph, for comparisons.
+
+    threads   of the library; its own choice if None
+    """
     if file.suffix == ".xml":
         import openvino
 
         # Its default would be bf16 where the CPU announces it.
-        compiled = openvino.Core().compile_model(file, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+        settings: dict[str, Any] = {"INFERENCE_PRECISION_HINT": "f32"}
+        if threads is not None:
+            settings["INFERENCE_NUM_THREADS"] = threads
+        compiled = openvino.Core().compile_model(file, "CPU", settings)
         return lambda image, noise: compiled([image, noise])[0]
     import onnxruntime
 
-    session = onnxruntime.InferenceSession(file, providers=["CPUExecutionProvider"])
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads or 0  # 0 is its own choice
+    session = onnxruntime.InferenceSession(file, options, providers=["CPUExecutionProvider"])
     return lambda image, noise: session.run(None, {"image": image, "noise": noise})[0]

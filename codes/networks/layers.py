@@ -107,13 +107,14 @@ class ChannelNorm(nn.Module):
 
     def __init__(self, channels: int) -> None:
         super().__init__()
+        self.normalized = (channels,)  # read from a tensor, it would be no constant in an exported graph
         self.g = nn.Parameter(torch.ones(1, channels, 1, 1))
 
     def forward(self, x: Tensor) -> Tensor:
         return self.on_tokens(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
 
     def on_tokens(self, y: Tensor) -> Tensor:
-        return F.layer_norm(y, y.shape[-1:], self.g.flatten(), eps=NORM_EPS)
+        return F.layer_norm(y, self.normalized, self.g.flatten(), eps=NORM_EPS)
 
 
 class Projection(nn.Module):

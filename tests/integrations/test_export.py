@@ -18,15 +18,30 @@ from codes.commands.main import main
 from codes.integrations.export import Unrolled, runner
 from codes.runtime.paths import PROJECT
 
-WEIGHTS = next(iter(sorted((PROJECT / "pretrained").glob("mr-*.safetensors"))))
+WEIGHTS = PROJECT / "pretrained" / "mr-universal.safetensors"
 PHOTO = PROJECT / "options" / "demo" / "GT" / "rocket.png"
-SIZES = [(64, 64), (72, 136), (8, 8)]
+SIZES = [(64, 96), (128, 64), (72, 136), (8, 8)]
+
+
+@pytest.fixture(scope="module")
+def restorer():
+    return load_restorer(WEIGHTS, device="cpu", overrides=["precision=fp32"])
 
 
 @pytest.fixture(scope="module", params=["onnx", "openvino"])
-def exported(request, tmp_path_factory):
-    file = tmp_path_factory.mktemp("graph") / {"onnx": "two.onnx", "openvino": "two.xml"}[request.param]
-    command = ["export", "--opt", str(WEIGHTS), "--nfe", "2", "--format", request.param, "-o", str(file)]
+def format(request):
+    return request.param
+
+
+@pytest.fixture(scope="module", params=[1, 2], ids="nfe{}".format)
+def nfe(request):
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def exported(format, nfe, tmp_path_factory):
+    file = tmp_path_factory.mktemp("graph") / {"onnx": "graph.onnx", "openvino": "graph.xml"}[format]
+    command = ["export", "--opt", str(WEIGHTS), "--nfe", str(nfe), "--format", format, "-o", str(file)]
     assert main(command) == 0
     return file
 
@@ -37,9 +52,9 @@ def compute(exported):
 
 
 @pytest.mark.parametrize("size", SIZES, ids=str)
-def test_a_graph_computes_what_torch_does(compute, size):
-    restorer = load_restorer(WEIGHTS, device="cpu")
-    module = Unrolled(restorer, restorer.plan(None, 2)).eval()
+def test_a_graph_computes_what_torch_does(compute, restorer, nfe, size):
+    """One graph for all sizes; the weights are the ones that come with the project."""
+    module = Unrolled(restorer, restorer.plan(None, nfe)).eval()
     rng = torch.Generator().manual_seed(7)
     image = torch.rand(1, 3, *size, generator=rng)
     noise = torch.stack([torch.randn(image.shape[1:], generator=rng)[None] for _ in range(module.draws)])
@@ -48,19 +63,18 @@ def test_a_graph_computes_what_torch_does(compute, size):
     assert found.shape == expected.shape and np.abs(found - expected).max() < 1e-4
 
 
-def test_the_graph_is_the_restorer_at_full_strength(compute):
-    restorer = load_restorer(WEIGHTS, device="cpu")
+def test_the_graph_is_the_restorer_at_full_strength(compute, restorer, nfe):
     image, rng = torch.rand(3, 40, 48, generator=torch.Generator().manual_seed(1)), torch.Generator().manual_seed(9)
-    module = Unrolled(restorer, restorer.plan(None, 2))
+    module = Unrolled(restorer, restorer.plan(None, nfe))
     noise = torch.stack([torch.randn(image.shape, generator=rng)[None] for _ in range(module.draws)])
     found = compute(image[None].numpy(), noise.numpy())[0]
-    assert np.abs(found - restorer(image, nfe=2, seed=9, strength=1.0).numpy()).max() < 1e-4
+    assert np.abs(found - restorer(image, nfe=nfe, seed=9, strength=1.0).numpy()).max() < 1e-4
 
 
 def test_the_example_runs_with_onnxruntime_alone(exported, tmp_path):
     if exported.suffix != ".onnx":
         pytest.skip("OpenVINO's files have none")
-    example = exported.with_name("run_two.py")
+    example = exported.with_name("run_graph.py")
     assert len(example.read_text().splitlines()) <= 30
     Image.open(PHOTO).crop((0, 0, 61, 50)).save(tmp_path / "photo.png")  # no multiples of 8
     watch = (
@@ -73,8 +87,7 @@ def test_the_example_runs_with_onnxruntime_alone(exported, tmp_path):
     assert Image.open(tmp_path / "out.png").size == (61, 50)
 
 
-def test_existing_files_and_wrong_names_are_told(exported, capsys):
-    format = {".onnx": "onnx", ".xml": "openvino"}[exported.suffix]
+def test_existing_files_and_wrong_names_are_told(exported, format, capsys):
     assert main(["export", "--opt", str(WEIGHTS), "--format", format, "-o", str(exported)]) == 2
     assert capsys.readouterr().err.endswith(f"{exported}: exists already; --overwrite replaces it\n")
     assert main(["export", "--opt", str(WEIGHTS), "--format", format, "-o", "graph.bin"]) == 2

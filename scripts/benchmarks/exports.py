@@ -1,0 +1,71 @@
+"""Processor time of one restoration with torch and with the exported graphs, one thread each, in turns."""
+
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from codes import load_restorer
+from codes.integrations.export import SUFFIXES, Format, Unrolled, export, runner
+from codes.restoration.restorer import Restorer
+
+FORMATS: tuple[Format, ...] = ("onnx", "openvino")
+
+
+def run(
+    weights: str, sizes: Sequence[int] = (128, 256), nfes: Sequence[int] = (1, 2), repeats: int = 5
+) -> list[dict[str, Any]]:
+    """One row per number of evaluations and side. Ratios are torch's time over the graph's: above 1 it is faster."""
+    torch.set_num_threads(1)
+    restorer = load_restorer(weights, device="cpu", overrides=["precision=fp32"])
+    rows = []
+    for nfe in nfes:
+        with tempfile.TemporaryDirectory() as folder:
+            graphs = {}
+            for format in FORMATS:
+                file = Path(folder) / f"graph{SUFFIXES[format]}"
+                export(restorer, file, format, nfe=nfe)
+                graphs[format] = runner(file, threads=1)
+            rows += [_measure(restorer, graphs, nfe, size, repeats) for size in sizes]
+    return rows
+
+
+def table(rows: Sequence[dict[str, Any]]) -> str:
+    """The rows as text."""
+    lines = [f"{'NFE':>3} {'size':>5} {'torch s':>8}" + "".join(f" {name + ' x':>11} {'error':>8}" for name in FORMATS)]
+    for row in rows:
+        line = f"{row['nfe']:3} {row['size']:5} {row['seconds']['torch']:8.3f}"
+        lines.append(line + "".join(f" {row['ratio'][name]:11.2f} {row['error'][name]:8.0e}" for name in FORMATS))
+    return "\n".join(lines)
+
+
+def _measure(
+    restorer: Restorer, graphs: dict[Format, Callable[[Any, Any], Any]], nfe: int, size: int, repeats: int
+) -> dict[str, Any]:
+    rng = torch.Generator().manual_seed(0)
+    image = torch.rand(3, size, size, generator=rng)
+    # The graphs take the noise that the restorer draws.
+    module, rng = Unrolled(restorer, restorer.plan(None, nfe)), torch.Generator().manual_seed(0)
+    noise = torch.stack([torch.randn(image.shape, generator=rng)[None] for _ in range(module.draws)]).numpy()
+    works: dict[str, Callable[[], Any]] = {
+        "torch": lambda: restorer(image, nfe=nfe, seed=0, strength=1.0).numpy(),
+        **{name: lambda graph=graph: graph(image[None].numpy(), noise)[0] for name, graph in graphs.items()},
+    }
+    best, outputs = dict.fromkeys(works, float("inf")), {}
+    for turn in range(repeats + 1):  # the first turn packs weights and gets memory
+        for name, work in works.items():
+            start = time.process_time()
+            outputs[name] = work()
+            if turn:
+                best[name] = min(best[name], time.process_time() - start)
+    return {
+        "nfe": nfe,
+        "size": size,
+        "seconds": best,
+        "ratio": {name: best["torch"] / best[name] for name in graphs},
+        "error": {name: float(np.abs(outputs[name] - outputs["torch"]).max()) for name in graphs},
+    }

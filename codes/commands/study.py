@@ -17,7 +17,8 @@ Measure which solver is best with how many evaluations: for trained networks on 
 whose error is known.
 
 Measures order 1, order 2 and pc with tau 0, 0.3 and 1, clamped, on the uniform lambda grid and the grid late; with
---all on every grid. Prints the cost first. Started again, it resumes where it stopped; several processes share the work:
+--all on every grid. Prints the cost first. Started again, it resumes where it stopped; several processes share the
+work:
   torchrun --nproc_per_node=2 scripts/study.py
 Writes study.md, study.csv, study.png and study.svg to the output folder, next to the records; with --document also
 the part of a page between its two marks, and the figure beside it."""

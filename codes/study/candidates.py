@@ -77,9 +77,6 @@ def parse(label: str) -> Candidate | None:
     return Candidate(int(nfe), scheme, float(tau), clamp is not None, grid)
 
 
-PAPER = Candidate(10, "order2", 1.0)  # the paper's setting, which it recommends for any number of evaluations
-
-
 def budgeted(budget: int) -> list[int]:
     """The numbers of evaluations to try: at most `budget`, which is one of them."""
     if budget < 2:

@@ -11,8 +11,9 @@ from pathlib import Path
 
 from ..evaluation import tables
 from ..evaluation.records import Record, read_records
-from ..runtime.files import write_text
+from ..runtime.files import write_atomically
 from .candidates import METRICS, Candidate, Losses, choose, deficit, mean, values_of
+from .figures import FIGURES
 
 EXACT = "exact.json"  # in the folder of a synthetic network: scores of exact samples, by image
 ERRORS = 2.0  # a difference of fewer standard errors is none
@@ -66,8 +67,12 @@ class Study:
         return min(candidates, key=lambda each: (mean(self.losses(network, each, metric)), each))
 
     def cheapest(self, network: str) -> Candidate:
-        """The setting with the fewest evaluations whose LPIPS differs in nothing from the best one's."""
-        return choose({each: self.losses(network, each) for each in self.candidates()}, ERRORS)
+        """The fewest evaluations with which nothing is lost in LPIPS, and the simplest setting that loses nothing."""
+        losses = {each: self.losses(network, each) for each in self.candidates()}
+        nfe = choose(losses, ERRORS).nfe
+        best = losses[self.best(network)]
+        level = [each for each in losses if each.nfe == nfe and not is_worse(deficit(losses[each], best))]
+        return min(level, key=simplicity)
 
     def change(self, network: str, question: str, nfe: int, metric: str = "lpips") -> tuple[float, float] | None:
         """What the answer to a question changes in a metric (below 0 is better), and the standard error."""
@@ -78,24 +83,36 @@ class Study:
             return None
         return deficit(self.losses(network, other, metric), self.losses(network, base, metric))
 
-    def excess(self, candidate: Candidate) -> dict[str, float]:
-        """By network: how many times its best LPIPS a setting has."""
-        return {name: self.mean(name, candidate) / self.mean(name, self.best(name)) for name in self.networks}
+    def excess(self, candidate: Candidate) -> Losses:
+        """LPIPS by 'network/task/image', in units of the network's best mean."""
+        return {
+            f"{network}/{image}": value / self.mean(network, self.best(network))
+            for network in self.networks
+            for image, value in self.losses(network, candidate).items()
+        }
 
     def default(self) -> Candidate:
-        """The setting for a network of which nothing is known: the one that is nowhere far from the best.
+        """The setting for a network of which nothing is known.
 
-        Of at most `BASE.nfe` evaluations, the least product of excesses over all networks; of equals the simplest.
+        Of those with at most `BASE.nfe` evaluations, the least mean excess over all networks and images; of those
+        that differ from it in nothing the simplest.
         """
-        affordable = [candidate for candidate in self.candidates() if candidate.nfe <= BASE.nfe]
-        return min(affordable, key=lambda each: (round(_product(self.excess(each).values()), 6), each))
+        excess = {each: self.excess(each) for each in self.candidates() if each.nfe <= BASE.nfe}
+        best = min(excess, key=lambda each: (mean(excess[each]), each))
+        level = [each for each in excess if not is_worse(deficit(excess[each], excess[best]))]
+        return min(level, key=lambda each: (*simplicity(each), each.nfe))
 
 
-def _product(values: Iterable[float]) -> float:
-    product = 1.0
-    for value in values:
-        product *= value
-    return product
+def simplicity(candidate: Candidate) -> tuple[int, Candidate]:
+    """Sorts settings by how many things they change of `BASE`."""
+    changes = [candidate.scheme != BASE.scheme, candidate.tau != BASE.tau, candidate.grid != BASE.grid]
+    return sum(changes), candidate
+
+
+def is_worse(change: tuple[float, float]) -> bool:
+    """Whether a difference of losses with its standard error is a real loss."""
+    gap, error = change
+    return gap > ERRORS * error
 
 
 def is_none(change: tuple[float, float]) -> bool:
@@ -104,9 +121,7 @@ def is_none(change: tuple[float, float]) -> bool:
     return abs(gap) <= ERRORS * error
 
 
-def collect(
-    records: Mapping[str, Iterable[Record]], exact: Mapping[str, Mapping[str, float]] | None = None
-) -> Study:
+def collect(records: Mapping[str, Iterable[Record]], exact: Mapping[str, Mapping[str, float]] | None = None) -> Study:
     """The study of the records of each network; candidates that lack images are left out."""
     values: dict[str, dict[str, Values]] = {}
     for network, found in records.items():
@@ -130,5 +145,217 @@ def read(folder: Path) -> Study:
     return collect({name: read_records(folder / name).values() for name in names}, exact)
 
 
-def check_document(path): ...
-def render(folder, document=None): ...
+# ---- text
+
+
+def cell(change: tuple[float, float] | None, *, full: bool = False) -> str:
+    """A difference with its standard error; `full` gives the numbers of what is called none, too."""
+    if change is None:
+        return ""
+    gap, error = change
+    numbers = f"{gap:+.4f} ± {error:.4f}"
+    return numbers if not is_none(change) else f"none ({numbers})" if full else "none"
+
+
+def summary_table(study: Study) -> str:
+    """The one table: what each network gains from evaluations, second order and tau."""
+    nfes = [nfe for nfe in COMPARED if nfe in study.nfes()]
+    asked = list(QUESTIONS)[:2]
+    heading = ["LPIPS / PSNR", *(f"{n} evaluation{'s' * (n > 1)}" for n in (1, BASE.nfe) if n in study.nfes())]
+    heading += ["the best", "fewest without loss"]
+    heading += [f"{question}, {nfe}" for question in asked for nfe in nfes]
+    rows = []
+    for network in study.networks:
+        best, cheapest = study.best(network), study.cheapest(network)
+        cells = [network]
+        for nfe in (nfe for nfe in (1, BASE.nfe) if nfe in study.nfes()):
+            cells.append(_scores(study, network, replace(BASE, nfe=nfe)))
+        cells.append(f"{_scores(study, network, best)}: {best.nfe}, {short(best)}")
+        cells.append(f"{cheapest.nfe}, {short(cheapest)}" if cheapest.nfe > 1 else "1")
+        cells += [cell(study.change(network, question, nfe)) for question in asked for nfe in nfes]
+        rows.append(cells)
+    return tables.markdown(heading, rows, "lrrll" + "r")
+
+
+def _scores(study: Study, network: str, candidate: Candidate) -> str:
+    return f"{study.mean(network, candidate):.3f} / {study.mean(network, candidate, 'psnr'):.1f}"
+
+
+def short(candidate: Candidate) -> str:
+    """A setting in words, without what all have."""
+    return candidate.description.removesuffix(", clamp").replace(", uniform lambda", "")
+
+
+def answers(study: Study) -> list[str]:
+    """For each question, at each number of evaluations, for which networks it helps, harms, or does nothing."""
+    lines = []
+    for question in QUESTIONS:
+        parts = []
+        for nfe in (nfe for nfe in COMPARED if nfe in study.nfes()):
+            found: dict[str, list[str]] = {"better": [], "worse": [], "none": []}
+            for network in study.networks:
+                change = study.change(network, question, nfe)
+                if change is not None:
+                    verdict = "none" if is_none(change) else "worse" if is_worse(change) else "better"
+                    found[verdict].append(network)
+            words = [f"{verdict} for {', '.join(names)}" for verdict, names in found.items() if names]
+            if words:
+                parts.append(f"{nfe} evaluations: {'; '.join(words).replace('none for', 'no difference for')}")
+        if parts:
+            lines.append(f"- **{question}** instead of {short(BASE)}. " + ". ".join(parts) + ".")
+    return lines
+
+
+def advice(study: Study) -> dict[str, dict[str, object]]:
+    """What `codes/defaults.py` and the checkpoints should say: arguments of `Solver`, by network and for others."""
+    trained = [network for network in study.networks if network not in study.exact]
+    chosen = {"default": study.default(), **{network: study.cheapest(network) for network in trained}}
+    return {name: arguments(candidate) for name, candidate in chosen.items()}
+
+
+def arguments(candidate: Candidate) -> dict[str, object]:
+    """The arguments of `Solver` for a candidate, without those that are its defaults or make no difference."""
+    options = candidate.options()
+    if options["tau"] == 1.0 or candidate.nfe == 1:
+        del options["tau"]
+    if candidate.grid == "linear-lambda":
+        del options["time_schedule"]
+    return options
+
+
+def paragraph(study: Study) -> str:
+    """The advice in words."""
+    default = study.default()
+    trained = [network for network in study.networks if network not in study.exact]
+    excess = mean(study.excess(default)) - 1
+    each = ", ".join(
+        f"`{network}` {'one' if (c := study.cheapest(network)).nfe == 1 else f'{c.nfe} with {short(c)}'}"
+        for network in trained
+    )
+    orders = {
+        nfe: [n for n in study.networks if (g := study.change(n, "second order", nfe)) and not is_none(g) and g[0] < 0]
+        for nfe in COMPARED
+        if nfe in study.nfes()
+    }
+    helps = "; ".join(f"with {nfe}, {', '.join(names) or 'none'}" for nfe, names in orders.items())
+    return (
+        f"Take {short(default)} with {default.nfe} evaluations for a network that nothing is known of: no setting with "
+        f"at most {BASE.nfe} evaluations is measurably nearer to the best of every network (its LPIPS is "
+        f"{100 * excess:.0f} % above it in the mean). Ask a network that was measured for what suffices: {each}. "
+        f"Second order helps at tau 1: {helps} ({len(study.networks)} networks)."
+    )
+
+
+def section(study: Study, notes: Sequence[str], image: str) -> str:
+    """What a page says about the study, between its marks."""
+    figure = FIGURES["study"]
+    lines = [
+        f"{name}: {{{', '.join(f'{k}: {_yaml(v)}' for k, v in row.items())}}}" for name, row in advice(study).items()
+    ]
+    return "\n\n".join(
+        [
+            paragraph(study),
+            "```yaml\n" + "\n".join(lines) + "\n```",
+            summary_table(study).rstrip(),
+            "The first column of numbers is one evaluation, the second the setting of the questions "
+            f"({short(BASE)}) with {BASE.nfe}. Columns of a question: what its answer changes in LPIPS with so many "
+            "evaluations, with the standard error over images; below 0 is better, and a difference within two standard "
+            "errors is called none.",
+            f"![{figure.title}]({image})",
+            figure.caption,
+            "\n".join(answers(study)),
+            "".join(f"- {note}\n" for note in notes).rstrip(),
+        ]
+    )
+
+
+def _yaml(value: object) -> str:
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{key}: {_yaml(each)}" for key, each in value.items()) + "}"
+    return str(value).lower() if isinstance(value, bool) else f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def question_tables(study: Study) -> str:
+    """All answers in numbers."""
+    parts = []
+    for question in QUESTIONS:
+        for metric in ("lpips", "psnr"):
+            rows = [
+                [network, *(cell(study.change(network, question, nfe, metric), full=True) for nfe in study.nfes())]
+                for network in study.networks
+            ]
+            heading = [f"{METRICS[metric].label}, lower is better" if metric == "lpips" else "-PSNR, lower is better"]
+            table = tables.markdown([*heading, *(f"NFE {nfe}" for nfe in study.nfes())], rows)
+            parts.append(f"### {question} ({METRICS[metric].label})\n\n{table}")
+    return "\n".join(parts)
+
+
+def csv_text(study: Study) -> str:
+    """Every setting and network, with all digits."""
+    header = ["network", "nfe", "scheme", "tau", "clamp", "grid", "images", *METRICS]
+    rows: list[list[object]] = []
+    for network in study.networks:
+        for c in sorted(study.values[network]["lpips"]):
+            setting = [network, c.nfe, c.scheme, f"{c.tau:g}", int(c.clamp), c.grid]
+            values = [study.mean(network, c, metric) for metric in METRICS]
+            rows.append([*setting, len(study.losses(network, c)), *values])
+    return tables.csv_text(header, rows)
+
+
+# ---- files
+
+_BEGIN, _END = "<!-- study: written by scripts/study.py -->", "<!-- study: end -->"
+
+
+def check_document(path: Path) -> None:
+    """Raise unless a page has the two marks between which the study is written."""
+    text = path.read_text() if path.is_file() else ""
+    if not 0 <= text.find(_BEGIN) < text.find(_END):
+        raise ValueError(f"{path}: expected a page with the lines {_BEGIN} and {_END}")
+
+
+def render(folder: Path, document: Path | None = None) -> None:
+    """Write study.md, study.csv and the figure from what is stored in `folder`, and the part of a page."""
+    if not folder.is_dir():
+        raise ValueError(f"{folder}: no such folder; run the study without --render-only first")
+    study = read(folder)
+    if not study.candidates():
+        raise ValueError(f"{folder}: no setting has been measured on all images with all networks")
+    curves = {network: _curves(study, network) for network in study.networks}
+    exact = {network: scores["lpips"] for network, scores in study.exact.items()}
+    figure, notes = FIGURES["study"], _notes(folder)
+    written = [*figure.draw(curves, exact, folder / "study"), folder / "study.md", folder / "study.csv"]
+    text = f"# Which solver, how many evaluations\n\n{section(study, notes, 'study.png')}\n\n"
+    (folder / "study.md").write_text(text + f"## All answers\n\n{question_tables(study)}")
+    (folder / "study.csv").write_text(csv_text(study))
+    print(f"{paragraph(study)}\n\n{summary_table(study)}")
+    if document is not None:
+        check_document(document)
+        image = document.parent / "images" / f"{document.stem}-study.png"
+        write_atomically(image, (folder / "study.png").read_bytes())
+        before, rest = document.read_text().split(_BEGIN, 1)
+        inside = section(study, notes, f"images/{image.name}")
+        page = f"{before}{_BEGIN}\n{inside}\n{_END}{rest.split(_END, 1)[1]}"
+        write_atomically(document, page.encode())
+        written += [document, image]
+    print("wrote " + ", ".join(map(str, written)))
+
+
+def _curves(study: Study, network: str) -> dict[Candidate, tuple[float, float]]:
+    """LPIPS of every candidate, and its standard error."""
+    nothing = dict.fromkeys(study.losses(network, study.candidates()[0]), 0.0)
+    return {each: deficit(study.losses(network, each), nothing) for each in study.candidates()}
+
+
+def _notes(folder: Path) -> list[str]:
+    """The images and weights of each network."""
+    notes = []
+    for path in sorted(folder.glob("*/made-for.json")):
+        made = json.loads(path.read_text())
+        about = made["weights"].removeprefix("synthetic: ")
+        if about == made["weights"]:
+            about = f"weights {about[:12]}, {made['images']} photograph{'s' * (made['images'] > 1)} of each task"
+        else:
+            about = f"{about}, {made['images']} images"
+        notes.append(f"{path.parent.name}: {about}, {made['size']} pixels")
+    return notes

@@ -190,9 +190,7 @@ class Patches:
         gaps = [((self._afar(self.coordinates(photo)) - seen) ** 2).sum() for photo in self._photographs]
         patches = self._patches[int(np.argmin(gaps))]
         misfit = ((seen[:, None] - self._afar(patches)) ** 2).sum(2)
-        return Posterior(
-            -0.5 * misfit / self.noise**2, patches - seen[:, None], np.full((1, 1, 1), self.spread**2)
-        )
+        return Posterior(-0.5 * misfit / self.noise**2, patches - seen[:, None], np.full((1, 1, 1), self.spread**2))
 
     def coordinates(self, image: Array) -> Array:
         n, side = SIZE // self.block, self.block

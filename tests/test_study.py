@@ -86,7 +86,7 @@ def test_differences_have_standard_errors_and_small_ones_are_none():
     assert gap == pytest.approx(0.0025)
     assert error == pytest.approx(0.0275, rel=0.01)  # standard deviation 0.055 of the four, by the root of 4
     assert study.cell(found.change("a", "tau 0", 5)) == "none"
-    assert study.cell((-0.1, 0.01)) == "-0.1000 ± 0.0100"
+    assert study.cell((-0.1, 0.01)) == "-0.100 ± 0.010"
     assert study.is_none((0.02, 0.01)) and not study.is_none((0.0201, 0.01))
     assert c(5, grid="auto") not in found.candidates()
     assert found.change("a", "second order", 1) is None  # with one evaluation there is nothing to ask
@@ -116,7 +116,7 @@ def test_answers_in_words_and_tables():
     assert "5 evaluations: better for a; worse for b" in line
     row = study.summary_table(found).splitlines()[3]
     assert row.startswith("| b | 0.515 / 19.5 | 0.515 / 19.5 | ")
-    assert "| +0.1000 ± 0.0000 |" in row
+    assert "| +0.100 ± 0.000 |" in row
     rows = list(csv.DictReader(io.StringIO(study.csv_text(found))))
     (row,) = [r for r in rows if (r["network"], r["nfe"], r["scheme"], r["tau"]) == ("a", "5", "order2", "1")][:1]
     assert float(row["lpips"]) == pytest.approx(0.415) and row["images"] == "4"

@@ -47,8 +47,10 @@ def draw(curves: Mapping[str, Curves], exact: Mapping[str, float], stem: Path) -
 
 
 def _panel(axis: "Axes", curves: Curves, exact: float | None) -> None:
+    from matplotlib.ticker import NullLocator
+
     first = [value for candidate, value in curves.items() if candidate.nfe == 1]
-    shown = []
+    shown: list[float] = []
     for label, (setting, (color, marker, style)) in _LINES.items():
         points = [(c.nfe, *value) for c, value in curves.items() if (c.scheme, c.tau, c.grid) == setting and c.nfe > 1]
         if not points:
@@ -74,3 +76,8 @@ def _panel(axis: "Axes", curves: Curves, exact: float | None) -> None:
     whole_numbers(axis, sorted({c.nfe for c in curves}))
     if shown and max(shown) > 4 * min(shown):  # what collapses must not hide what does not
         axis.set_yscale("log")
+        ends = max(min(shown) * 0.9, 1e-6), max(shown) * 1.1
+        ticks = [t for t in (0.02, 0.03, 0.05, 0.1, 0.2, 0.3, 0.5, 1.0) if ends[0] <= t <= ends[1]]
+        axis.yaxis.set_minor_locator(NullLocator())
+        axis.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
+        axis.set_ylim(*ends)

@@ -92,21 +92,25 @@ class Study:
         }
 
     def default(self) -> Candidate:
-        """The setting for a network of which nothing is known.
+        """The setting for a network that nothing is known of, with as many evaluations as `BASE`.
 
-        Of those with at most `BASE.nfe` evaluations, the least mean excess over all networks and images; of those
-        that differ from it in nothing the simplest.
+        The least mean excess over all networks and images; of those that differ from it in nothing the simplest.
         """
-        excess = {each: self.excess(each) for each in self.candidates() if each.nfe <= BASE.nfe}
+        excess = {each: self.excess(each) for each in self.candidates() if each.nfe == BASE.nfe}
         best = min(excess, key=lambda each: (mean(excess[each]), each))
         level = [each for each in excess if not is_worse(deficit(excess[each], excess[best]))]
-        return min(level, key=lambda each: (*simplicity(each), each.nfe))
+        return min(level, key=lambda each: (simplicity(each)[0], mean(excess[each]), each))
 
 
 def simplicity(candidate: Candidate) -> tuple[int, Candidate]:
     """Sorts settings by how many things they change of `BASE`."""
     changes = [candidate.scheme != BASE.scheme, candidate.tau != BASE.tau, candidate.grid != BASE.grid]
     return sum(changes), candidate
+
+
+def is_better(change: tuple[float, float] | None) -> bool:
+    """Whether a difference of losses with its standard error is a real gain."""
+    return change is not None and not is_none(change) and change[0] < 0
 
 
 def is_worse(change: tuple[float, float]) -> bool:
@@ -149,17 +153,18 @@ def read(folder: Path) -> Study:
 
 
 def cell(change: tuple[float, float] | None, *, full: bool = False) -> str:
-    """A difference with its standard error; `full` gives the numbers of what is called none, too."""
+    """A difference with its standard error; `full` gives more digits, and the numbers of what is called none."""
     if change is None:
         return ""
     gap, error = change
-    numbers = f"{gap:+.4f} ± {error:.4f}"
+    digits = 4 if full else 3
+    numbers = f"{gap:+.{digits}f} ± {error:.{digits}f}"
     return numbers if not is_none(change) else f"none ({numbers})" if full else "none"
 
 
 def summary_table(study: Study) -> str:
     """The one table: what each network gains from evaluations, second order and tau."""
-    nfes = [nfe for nfe in COMPARED if nfe in study.nfes()]
+    nfes = [nfe for nfe in COMPARED if nfe in study.nfes() and nfe > 2]
     asked = list(QUESTIONS)[:2]
     heading = ["LPIPS / PSNR", *(f"{n} evaluation{'s' * (n > 1)}" for n in (1, BASE.nfe) if n in study.nfes())]
     heading += ["the best", "fewest without loss"]
@@ -227,22 +232,25 @@ def paragraph(study: Study) -> str:
     """The advice in words."""
     default = study.default()
     trained = [network for network in study.networks if network not in study.exact]
-    excess = mean(study.excess(default)) - 1
+    excess = {each: 100 * (mean(study.excess(each)) - 1) for each in (default, BASE)}
+    enough = {network: study.cheapest(network) for network in study.networks}
     each = ", ".join(
-        f"`{network}` {'one' if (c := study.cheapest(network)).nfe == 1 else f'{c.nfe} with {short(c)}'}"
+        f"`{network}` {f'{enough[network].nfe} with {short(enough[network])}' if enough[network].nfe > 1 else 'one'}"
         for network in trained
     )
-    orders = {
-        nfe: [n for n in study.networks if (g := study.change(n, "second order", nfe)) and not is_none(g) and g[0] < 0]
+    helps = "; ".join(
+        f"with {nfe} evaluations for {', '.join(names) or 'none'}"
         for nfe in COMPARED
         if nfe in study.nfes()
-    }
-    helps = "; ".join(f"with {nfe}, {', '.join(names) or 'none'}" for nfe, names in orders.items())
+        for names in [[n for n in study.networks if is_better(study.change(n, "second order", nfe))]]
+    )
+    counts = sorted(candidate.nfe for candidate in enough.values())
     return (
-        f"Take {short(default)} with {default.nfe} evaluations for a network that nothing is known of: no setting with "
-        f"at most {BASE.nfe} evaluations is measurably nearer to the best of every network (its LPIPS is "
-        f"{100 * excess:.0f} % above it in the mean). Ask a network that was measured for what suffices: {each}. "
-        f"Second order helps at tau 1: {helps} ({len(study.networks)} networks)."
+        f"For a network that nothing is known of, take {short(default)}, clamped, with {default.nfe} evaluations: its "
+        f"LPIPS is {excess[default]:.0f} % above the best that a network can have with any setting, in the mean over all "
+        f"{len(study.networks)} networks; {short(BASE)} is {excess[BASE]:.0f} % above it. With the setting that suits it "
+        f"best, a network needs {counts[0]} to {counts[-1]} evaluations until more gain nothing measurable: {each}. "
+        f"Second order in place of first, at tau 1, is better {helps}."
     )
 
 
@@ -257,13 +265,11 @@ def section(study: Study, notes: Sequence[str], image: str) -> str:
             paragraph(study),
             "```yaml\n" + "\n".join(lines) + "\n```",
             summary_table(study).rstrip(),
-            "The first column of numbers is one evaluation, the second the setting of the questions "
-            f"({short(BASE)}) with {BASE.nfe}. Columns of a question: what its answer changes in LPIPS with so many "
-            "evaluations, with the standard error over images; below 0 is better, and a difference within two standard "
-            "errors is called none.",
+            f"Evaluations are those of {short(BASE)}; the last columns say what second order, or tau 0, changes of its "
+            "LPIPS with so many evaluations, with the standard error over images. Below 0 is better, and a difference "
+            "within two standard errors is called none.",
             f"![{figure.title}]({image})",
             figure.caption,
-            "\n".join(answers(study)),
             "".join(f"- {note}\n" for note in notes).rstrip(),
         ]
     )
@@ -326,7 +332,8 @@ def render(folder: Path, document: Path | None = None) -> None:
     figure, notes = FIGURES["study"], _notes(folder)
     written = [*figure.draw(curves, exact, folder / "study"), folder / "study.md", folder / "study.csv"]
     text = f"# Which solver, how many evaluations\n\n{section(study, notes, 'study.png')}\n\n"
-    (folder / "study.md").write_text(text + f"## All answers\n\n{question_tables(study)}")
+    lines = "\n".join(answers(study))
+    (folder / "study.md").write_text(text + f"## All answers\n\n{lines}\n\n{question_tables(study)}")
     (folder / "study.csv").write_text(csv_text(study))
     print(f"{paragraph(study)}\n\n{summary_table(study)}")
     if document is not None:

@@ -44,7 +44,7 @@ class Posterior:
         share = np.exp(logits - logits.max(1, keepdims=True))
         share /= share.sum(1, keepdims=True)
         estimates = self.means + alpha * self.variances / total * gaps
-        return np.einsum("nk,nkd->nd", share, estimates)
+        return np.asarray(np.einsum("nk,nkd->nd", share, estimates))
 
     def draw(self, rng: np.random.Generator) -> Array:
         """A sample of y_0, (N, D)."""
@@ -53,7 +53,7 @@ class Posterior:
         variances = np.broadcast_to(self.variances, self.means.shape)
         parts = np.arange(len(share))
         means = self.means[parts, chosen]
-        return means + np.sqrt(variances[parts, chosen]) * rng.standard_normal(means.shape)
+        return np.asarray(means + np.sqrt(variances[parts, chosen]) * rng.standard_normal(means.shape))
 
 
 class Problem(Protocol):
@@ -96,7 +96,7 @@ class Fields:
         """(K, 3, SIZE, SIZE): of luminance, and less of the two other colours."""
         spectra = np.stack([(1 + self._frequency) ** -slope for slope in self.slopes])
         spectra *= (self.contrast * SIZE) ** 2 / spectra.sum((1, 2), keepdims=True)
-        return spectra[:, None] * np.array([2.4, 0.4, 0.2])[:, None, None]
+        return np.asarray(spectra[:, None] * np.array([2.4, 0.4, 0.2])[:, None, None])
 
     @cached_property
     def _transfer(self) -> Array:

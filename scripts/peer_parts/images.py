@@ -80,7 +80,7 @@ def _case(folder: Path, source: Set, name: str, clean: Path, lq: Path | None, si
         rng = np.random.default_rng(image_seed(0, source.task, name))
         save_image(pixels, case.clean)
         if case.holes is not None:
-            holes = hole_mask(*pixels.shape[:2], rng, HOLES) == 0
+            holes = hole_mask(pixels.shape[0], pixels.shape[1], rng, HOLES) == 0
             save_image(np.repeat(holes[..., None], 3, 2).astype(np.uint8) * 255, case.holes)
             degraded = np.where(holes[..., None], np.uint8(255), pixels)
         elif lq is not None:

@@ -31,9 +31,11 @@ def rows_of(scores: Mapping[str, Mapping[str, Mapping[str, float]]], notes: Mapp
     """The rows of a task from the scores by method and image; `ours` is the method that others are compared with."""
     rows = []
     for title, by_image in scores.items():
-        means = {name: sum(each[name] for each in by_image.values()) / len(by_image) for name in _METRICS}
+        means: dict[str, Any] = {
+            name: sum(each[name] for each in by_image.values()) / len(by_image) for name in _METRICS
+        }
         seconds = [each["seconds"] / each["megapixels"] for each in by_image.values() if "seconds" in each]
-        gains: dict[str, tuple[float, float]] = {}
+        gains: dict[str, Any] = {}
         if title not in (ours, INPUT) and ours in scores:
             for metric in ("psnr", "lpips"):
                 mine, theirs = ({name: each[metric] for name, each in scores[which].items()} for which in (ours, title))
@@ -44,7 +46,7 @@ def rows_of(scores: Mapping[str, Mapping[str, Mapping[str, float]]], notes: Mapp
                 seconds=sum(seconds) / len(seconds) if seconds else None,
                 note=notes.get(title, ""),
                 **means,
-                **gains,  # type: ignore[arg-type]
+                **gains,
             )
         )
     return rows
@@ -114,7 +116,8 @@ def from_json(value: Mapping[str, Any]) -> dict[str, list[Row]]:
     """The rows that `to_json` wrote."""
 
     def row(entry: Mapping[str, Any]) -> Row:
-        return Row(**{key: tuple(item) if isinstance(item, list) else item for key, item in entry.items()})
+        fields: dict[str, Any] = {k: tuple(item) if isinstance(item, list) else item for k, item in entry.items()}
+        return Row(**fields)
 
     return {task: [row(entry) for entry in rows] for task, rows in value["tasks"].items()}
 

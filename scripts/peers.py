@@ -76,7 +76,9 @@ def main(argv: list[str] | None = None) -> int:
     scores, problems = measure(chosen, cases, data, options.cache)
     results = summary(known, cases, scores, [*missing, *problems], options)
     for task, task_rows in table.from_json(results).items():
-        print(f"\n{results['titles'][task]}\n{table.table(task_rows)}{table.sentence(task_rows, results['ours'])}")
+        print(
+            f"\n{results['titles'][task]}\n{table.table(task_rows).rstrip()}\n{table.sentence(task_rows, results['ours'])}"
+        )
     if options.document is not None:
         from codes.runtime.files import write_atomically
 
@@ -230,7 +232,7 @@ def summary(
         "ours": ours,
         "weights": options.weights,
         "sha256": digest(locate(options.weights))[:12],
-        "commit": commit() or "unknown",
+        "commit": (commit() or "unknown")[:12],
         "titles": {each.task: each.title for each in images.SETS if each.task in cases},
         "missing": list(missing),
     }

@@ -99,11 +99,14 @@ def test_the_fewest_evaluations_that_lose_nothing():
     assert found.cheapest("b") == c(1)
 
 
-def test_the_default_is_the_simplest_that_is_nowhere_far_from_the_best():
+def test_the_default_changes_only_for_what_harms_no_network():
     found = made_up_study()
-    # Second order gains as much on one network as it loses on the other, in units of the network's best: order 1.
-    assert found.default().scheme == "order1"
-    assert found.default().nfe <= study.BASE.nfe
+    assert found.default() == study.BASE == c(8)  # second order gains on one network and loses on the other
+    alone = study.collect({"a": made_up_records()["a"]})
+    assert alone.default().scheme == alone.nearest().scheme == "order2" and alone.default().nfe == 8
+    assert "no other setting with as many is measurably better for one network and worse for none" in study.paragraph(
+        found
+    )
     excess = found.excess(c(5))
     assert len(excess) == 8
     assert excess["a/rainy/0"] == pytest.approx(0.5 / found.mean("a", found.best("a")))

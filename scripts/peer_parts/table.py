@@ -132,7 +132,7 @@ def page(results: Mapping[str, Any]) -> str:
     ]
     for task, rows in tasks.items():
         parts.append(f"## {results['titles'][task]}")
-        parts.append(table(rows))
+        parts.append(table(rows).rstrip())
         parts.append(sentence(rows, ours))
     notes = {row.title: row.note for rows in tasks.values() for row in rows if row.note}
     parts.append("## What the methods are")
@@ -151,8 +151,8 @@ says by how much, and at what cost. Nothing about our network, solver or thresho
 
 Up to {images} images of each set, the middle {size} pixels; noise is clipped to 8 bits. Differences are to our default
 (*{ours}*), means over the same images with their standard errors; one within two standard errors is called none.
-Seconds are processor time of one thread per megapixel, without loading. Network: `{weights}`, SHA-256 {sha256},
-measured at commit {commit}.
+Seconds are processor time per megapixel, of all threads together, without loading. Network: `{weights}`, SHA-256
+{sha256}, measured at commit {commit}.
 
 ```bash
 python scripts/peers.py --testsets TESTSETS --photos photos/val --document docs/peers.md

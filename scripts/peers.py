@@ -73,12 +73,11 @@ def main(argv: list[str] | None = None) -> int:
         for peer in chosen:
             print(f"{peer.title}: {', '.join((*peer.installs, *filter(None, [peer.archive]))) or 'nothing to install'}")
         return 0
-    scores, problems = measure(chosen, cases, data, options.cache)
-    results = summary(known, cases, scores, [*missing, *problems], options)
+    scores, problems, commits = measure(chosen, cases, data, options.cache)
+    results = {**summary(known, cases, scores, [*missing, *problems], options), "commit": ", ".join(commits)}
     for task, task_rows in table.from_json(results).items():
-        print(
-            f"\n{results['titles'][task]}\n{table.table(task_rows).rstrip()}\n{table.sentence(task_rows, results['ours'])}"
-        )
+        print(f"\n{results['titles'][task]}\n{table.table(task_rows).rstrip()}")
+        print(table.sentence(task_rows, results["ours"]))
     if options.document is not None:
         from codes.runtime.files import write_atomically
 
@@ -102,14 +101,15 @@ def _minutes(peers: Sequence["Peer"], cases: Mapping[str, Sequence["Case"]], siz
 
 def measure(
     peers: Sequence["Peer"], cases: Mapping[str, Sequence["Case"]], data: Path, cache: Path
-) -> tuple[dict[str, Scores], list[str]]:
-    """Scores by task, title and image; and a line for every peer that could not be had."""
+) -> tuple[dict[str, Scores], list[str], list[str]]:
+    """Scores by task, title and image; a line for every peer that could not be had; the commits they were made at."""
     import torch
     from peer_parts.environments import Unavailable
     from peer_parts.table import INPUT
 
     from codes.data.images import read_image, to_uint8
     from codes.metrics import make_scorer
+    from codes.runtime.environment import commit
     from codes.runtime.files import JsonLines, digest, read_json_lines
 
     scorer, notes = make_scorer(["psnr", "ssim", "lpips"], 0, torch.device("cpu"))
@@ -118,11 +118,13 @@ def measure(
     path = data / "scores.jsonl"
     known = {line["key"]: line for line in read_json_lines(path)} if path.is_file() else {}
     lines = JsonLines(path)
+    now = (commit() or "unknown")[:12]
+    commits = set()
 
     def scored(case: "Case", result: Path, key: str, seconds: float | None) -> dict[str, float]:
         pixels = to_uint8(read_image(result))
         found = dict(scorer(pixels, to_uint8(read_image(case.clean))))
-        line = {"key": key, **found, "megapixels": pixels.shape[0] * pixels.shape[1] / 1e6}
+        line = {"key": key, "commit": now, **found, "megapixels": pixels.shape[0] * pixels.shape[1] / 1e6}
         lines.append(line if seconds is None else {**line, "seconds": seconds})
         return {
             name: value for name, value in {**line, "seconds": seconds}.items() if name != "key" and value is not None
@@ -153,13 +155,14 @@ def measure(
                         else _values(known[keys[case]])
                     )
                     scores[task].setdefault(peer.title, {})[case.name] = values
+                    commits.add(now if case in todo else known[keys[case]]["commit"])
         except Unavailable as error:
             problems.append(f"{peer.title}: {error}")
             print(f"{peer.title}: left out: {error}", file=sys.stderr, flush=True)
             for found in scores.values():
                 found.pop(peer.title, None)
     lines.close()
-    return scores, problems
+    return scores, problems, sorted(commits)
 
 
 def _values(line: Mapping[str, Any]) -> dict[str, float]:
@@ -219,7 +222,6 @@ def summary(
     """What the page shows."""
     from peer_parts import images, rows, table
 
-    from codes.runtime.environment import commit
     from codes.runtime.files import digest
     from codes.runtime.paths import locate
 
@@ -232,7 +234,6 @@ def summary(
         "ours": ours,
         "weights": options.weights,
         "sha256": digest(locate(options.weights))[:12],
-        "commit": (commit() or "unknown")[:12],
         "titles": {each.task: each.title for each in images.SETS if each.task in cases},
         "missing": list(missing),
     }

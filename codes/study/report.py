@@ -93,7 +93,7 @@ class Study:
 
     def nearest(self) -> Candidate:
         """The setting with as many evaluations as `BASE` whose mean excess over networks and images is least."""
-        return min(self._rivals(), key=lambda each: (mean(self.excess(each)), each))
+        return min(self._rivals(), key=lambda each: (mean(self.excess(each)), each), default=BASE)
 
     def default(self) -> Candidate:
         """The setting for a network that nothing is known of.

@@ -272,16 +272,13 @@ class Synthetic:
 
 
 _WHITE, _DIM, _LATE = Error(0.02), Error(0.02, highest=2), Error(0.03, of="data")
+_NOISE = "noise prediction off by 0.02"
 SYNTHETIC: Mapping[str, Synthetic] = {
     "fields": Synthetic(Fields, None, "Gaussian fields, no error"),
-    "fields-white": Synthetic(Fields, _WHITE, "Gaussian fields, noise prediction off by 0.02, all frequencies"),
+    "fields-white": Synthetic(Fields, _WHITE, f"Gaussian fields, {_NOISE}, all frequencies"),
     "patches": Synthetic(Patches, None, "a finite set of images, no error"),
-    "patches-white": Synthetic(
-        Patches, _WHITE, "a finite set of images, noise prediction off by 0.02, all frequencies"
-    ),
-    "patches-brightness": Synthetic(
-        Patches, _DIM, "a finite set of images, noise prediction off by 0.02, brightness only"
-    ),
+    "patches-white": Synthetic(Patches, _WHITE, f"a finite set of images, {_NOISE}, all frequencies"),
+    "patches-brightness": Synthetic(Patches, _DIM, f"a finite set of images, {_NOISE}, brightness only"),
     "patches-late": Synthetic(
         Patches, _LATE, "a finite set of images, data prediction off by 0 at t = T, 0.03 at t = 0"
     ),

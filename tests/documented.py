@@ -100,7 +100,7 @@ def furnish(folder: Path) -> None:
         torch.save(load_file(GOLDEN / f"{source}_unet_tiny.safetensors"), folder / name)
     plain = {key: value for key, value in THREE.items() if key != "encoder_width"}
     write_network(folder / "pretrained" / "mr-tiny.safetensors", "ConditionalNAFNet", plain)
-    write_weights(folder / "pretrained" / "mr-tiny-noise.safetensors", "noise")
+    write_weights(folder / "mr-tiny-noise.safetensors", "noise")
     rng = np.random.default_rng(0)
     save_image(rng.integers(0, 256, (256, 256, 3)).astype(np.uint8), folder / "clean" / "a.png")
     photos = ["photo.jpg", "photos/old.jpg"]

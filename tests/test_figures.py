@@ -123,9 +123,8 @@ def example(name):
     row = ComparisonRow(
         "rainy", ("degraded", "posterior (5)", "clean"), ("9.0 dB", "20.0 dB", ""), np.stack([picture(32)] * 3)
     )
-    scores = {Candidate(nfe, scheme, 1.0): 0.3 / nfe for nfe in (2, 5) for scheme in ("order1", "pc")}
-    best = {nfe: Candidate(nfe, "pc", 1.0) for nfe in (2, 5)}
-    effects = {"clamp - no clamp": {2: -0.1, 5: 0.0}}
+    scores = {Candidate(nfe, scheme, 1.0): 0.3 / nfe for nfe in (2, 5) for scheme in ("order1", "order2")}
+    curves = {candidate: (score, 0.01) for candidate, score in scores.items()}
     gains = [stability.Gain("noise", 2, 1.0, "narrow", 1.0, 2.5)]
     return {
         "curves": (points,),
@@ -133,8 +132,8 @@ def example(name):
         "convergence": (convergence,),
         "comparison": ([row],),
         "stability": (gains,),
-        "study": ({"net": scores}, {"net": scores}, best, effects),
-        "front": (scores, Candidate(5, "pc", 1.0), "LPIPS"),
+        "study": ({"net": curves, "other": curves}, {"other": 0.1}),
+        "front": (scores, Candidate(5, "order2", 1.0), "LPIPS"),
     }[name]
 
 

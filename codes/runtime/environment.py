@@ -25,7 +25,7 @@ def write_environment(folder: Path, device: torch.device, world: int, precision:
     start = {
         "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         "command": sys.argv,
-        "commit": _commit(),
+        "commit": commit(),
         "python": platform.python_version(),
         "system": platform.platform(),
         "packages": {name: _version(name) for name in ("torch", "torchvision", "numpy", "scipy", "opencv-python")},
@@ -58,7 +58,7 @@ def _version(package: str) -> str | None:
         return None
 
 
-def _commit() -> str | None:
+def commit() -> str | None:
     """The project's commit, with a + if files have been modified; None outside a repository."""
     if not (PROJECT / ".git").exists():
         return None  # installed, maybe into a folder of somebody else's repository

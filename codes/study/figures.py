@@ -8,11 +8,11 @@ FIGURES = {
     for row in (
         Figure(
             name="study",
-            title="Which solver at which number of evaluations",
-            caption="Mean over tasks and images for each network. Lines: all schemes on the uniform lambda grid "
-            "without clamp; black rings: the best setting found by LPIPS, over all grids and with clamp. "
-            "Right: what clamping and the grids change in LPIPS, on average over the settings that were "
-            "measured both ways (below 0 is better).",
+            title="Which solver at which number of evaluations, for networks with known and unknown errors",
+            caption="LPIPS to the clean image, mean over images with its standard error, predictions clamped. Trained "
+            "networks first. The others know the images they restore: *fields* are Gaussian fields, *patches* a finite "
+            "set of images; *white*, *brightness* and *late* have an error of the prediction. Dashed: an exact sample "
+            "of the images that the degraded one may come from, which a perfect solver of an exact network gives.",
             draw=plots.draw,
         ),
         Figure(

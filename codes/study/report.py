@@ -1,35 +1,47 @@
-"""The solver study: what the records say about which solver to use at which number of evaluations. Needs no torch.
+"""The solver study: what the records say about which solver to use, with how many evaluations. Needs no torch.
 
-The paper's recommended setting, MR Sampler-2 (SDE, data prediction, uniform lambda), is the yardstick. The best setting
-is chosen and judged on the same images, which flatters it; so the comparison is also made held out, with the images
-split in two halves, the setting chosen on one and compared with the paper's on the other.
+Several networks, some trained and some synthetic, are asked the same questions. Every answer is a difference of means
+over the same images with its standard error; one within two standard errors is called none.
 """
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ..evaluation import tables
 from ..evaluation.records import Record, read_records
-from .candidates import GRIDS, METRICS, PAPER, SCHEMES, TAUS, Candidate, Losses, deficit, mean, values_of
+from ..runtime.files import write_atomically
+from .candidates import METRICS, Candidate, Losses, choose, deficit, mean, values_of
+from .figures import FIGURES
 
-COMPARED = (5, 8, 10)
+EXACT = "exact.json"  # in the folder of a synthetic network: scores of exact samples, by image
+ERRORS = 2.0  # a difference of fewer standard errors is none
+COMPARED = (2, 5, 10, 20)
+BASE = Candidate(8, "order1", 1.0, True)  # what the questions change one thing of
+# What is changed, in words, and the change. The first two are columns of the documentation's table.
+QUESTIONS: Mapping[str, Mapping[str, object]] = {
+    "second order": {"scheme": "order2"},
+    "tau 0": {"tau": 0.0},
+    "tau 0.3": {"tau": 0.3},
+    "pc": {"scheme": "pc"},
+    "second order and tau 0": {"scheme": "order2", "tau": 0.0},
+    "grid late": {"grid": "late"},
+}
 Values = dict[Candidate, dict[str, float]]  # of one metric: by candidate and image
-Pooled = Mapping[str, Mapping[str, float]]  # FID and KID over all tasks: by 'network/label', then by metric
 
 
 @dataclass(frozen=True)
 class Study:
-    """The measurements: by network and metric."""
+    """The measurements by network and metric; of synthetic networks also the scores of exact samples, by metric."""
 
     values: Mapping[str, Mapping[str, Values]]
-    pooled: Pooled
+    exact: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
     @property
     def networks(self) -> list[str]:
-        """The names of the networks."""
-        return list(self.values)
+        """The names of the networks: trained ones first."""
+        return sorted(self.values, key=lambda name: (name in self.exact, name))
 
     def candidates(self) -> list[Candidate]:
         """The candidates that were measured on all images with all networks."""
@@ -40,27 +52,94 @@ class Study:
         """The numbers of evaluations, ascending."""
         return sorted({candidate.nfe for candidate in self.candidates()})
 
-    def losses(self, candidate: Candidate, metric: str = "lpips", networks: Iterable[str] | None = None) -> Losses:
-        """A metric by 'network/task/image', with the sign that makes lower better."""
+    def losses(self, network: str, candidate: Candidate, metric: str = "lpips") -> Losses:
+        """A metric by 'task/image', with the sign that makes lower better."""
         sign = METRICS[metric].sign
+        return {image: sign * value for image, value in self.values[network][metric][candidate].items()}
+
+    def mean(self, network: str, candidate: Candidate, metric: str = "lpips") -> float:
+        """The mean over tasks and images."""
+        return METRICS[metric].sign * mean(self.losses(network, candidate, metric))
+
+    def best(self, network: str, nfe: int | None = None, metric: str = "lpips") -> Candidate:
+        """The best setting, at a number of evaluations or at any."""
+        candidates = [candidate for candidate in self.candidates() if nfe in (None, candidate.nfe)]
+        return min(candidates, key=lambda each: (mean(self.losses(network, each, metric)), each))
+
+    def cheapest(self, network: str) -> Candidate:
+        """The fewest evaluations with which nothing is lost in LPIPS, and the simplest setting that loses nothing."""
+        losses = {each: self.losses(network, each) for each in self.candidates()}
+        nfe = choose(losses, ERRORS).nfe
+        best = losses[self.best(network)]
+        level = [each for each in losses if each.nfe == nfe and not is_worse(deficit(losses[each], best))]
+        return min(level, key=simplicity)
+
+    def change(self, network: str, question: str, nfe: int, metric: str = "lpips") -> tuple[float, float] | None:
+        """What the answer to a question changes in a metric (below 0 is better), and the standard error."""
+        base = replace(BASE, nfe=nfe)
+        other = replace(base, **QUESTIONS[question])  # type: ignore[arg-type]
+        known = self.values[network][metric]
+        if base not in known or other not in known:
+            return None
+        return deficit(self.losses(network, other, metric), self.losses(network, base, metric))
+
+    def excess(self, candidate: Candidate) -> Losses:
+        """LPIPS by 'network/task/image', in units of the network's best mean."""
         return {
-            f"{network}/{image}": sign * value
-            for network in (self.networks if networks is None else networks)
-            for image, value in self.values[network][metric][candidate].items()
+            f"{network}/{image}": value / self.mean(network, self.best(network))
+            for network in self.networks
+            for image, value in self.losses(network, candidate).items()
         }
 
-    def mean(self, candidate: Candidate, metric: str, networks: Iterable[str] | None = None) -> float:
-        """The mean over networks, tasks and images."""
-        return METRICS[metric].sign * mean(self.losses(candidate, metric, networks))
+    def nearest(self) -> Candidate:
+        """The setting with as many evaluations as `BASE` whose mean excess over networks and images is least."""
+        return min(self._rivals(), key=lambda each: (mean(self.excess(each)), each), default=BASE)
 
-    def best(self, nfe: int, metric: str = "lpips", networks: Iterable[str] | None = None) -> Candidate:
-        """The best setting at a number of evaluations."""
-        names = None if networks is None else list(networks)
-        candidates = [candidate for candidate in self.candidates() if candidate.nfe == nfe]
-        return min(candidates, key=lambda candidate: (mean(self.losses(candidate, metric, names)), candidate))
+    def default(self) -> Candidate:
+        """The setting for a network that nothing is known of.
+
+        `BASE`, unless another setting is measurably better for one network and worse for none; of several such the one
+        with the least mean excess. What is better in the mean alone may harm the network that it is used with.
+        """
+        harmless = []
+        for each in self._rivals():
+            changes = [self.against_base(network, each) for network in self.networks]
+            if any(map(is_better, changes)) and not any(map(is_worse, changes)):
+                harmless.append(each)
+        return min(harmless, key=lambda each: (mean(self.excess(each)), each), default=BASE)
+
+    def against_base(self, network: str, candidate: Candidate) -> tuple[float, float]:
+        """What a setting changes in LPIPS against `BASE` with as many evaluations, and the standard error."""
+        return deficit(self.losses(network, candidate), self.losses(network, replace(BASE, nfe=candidate.nfe)))
+
+    def _rivals(self) -> list[Candidate]:
+        return [candidate for candidate in self.candidates() if candidate.nfe == BASE.nfe]
 
 
-def collect(records: Mapping[str, Iterable[Record]], pooled: Pooled) -> Study:
+def simplicity(candidate: Candidate) -> tuple[int, Candidate]:
+    """Sorts settings by how many things they change of `BASE`."""
+    changes = [candidate.scheme != BASE.scheme, candidate.tau != BASE.tau, candidate.grid != BASE.grid]
+    return sum(changes), candidate
+
+
+def is_better(change: tuple[float, float] | None) -> bool:
+    """Whether a difference of losses with its standard error is a real gain."""
+    return change is not None and not is_none(change) and change[0] < 0
+
+
+def is_worse(change: tuple[float, float]) -> bool:
+    """Whether a difference of losses with its standard error is a real loss."""
+    gap, error = change
+    return gap > ERRORS * error
+
+
+def is_none(change: tuple[float, float]) -> bool:
+    """Whether a difference with its standard error is called none."""
+    gap, error = change
+    return abs(gap) <= ERRORS * error
+
+
+def collect(records: Mapping[str, Iterable[Record]], exact: Mapping[str, Mapping[str, float]] | None = None) -> Study:
     """The study of the records of each network; candidates that lack images are left out."""
     values: dict[str, dict[str, Values]] = {}
     for network, found in records.items():
@@ -71,216 +150,230 @@ def collect(records: Mapping[str, Iterable[Record]], pooled: Pooled) -> Study:
             name: {candidate: by_image for candidate, by_image in candidates.items() if len(by_image) == images}
             for name, candidates in metrics.items()
         }
-    return Study(values, pooled)
+    return Study(values, exact or {})
 
 
 def read(folder: Path) -> Study:
-    """The study in a folder: a folder of records for each network, and pooled.json."""
+    """The study in a folder: a folder of records for each network."""
     names = sorted(path.name for path in folder.iterdir() if path.is_dir() and list(path.glob("records.*.jsonl")))
-    pooled = folder / "pooled.json"
-    return collect(
-        {name: read_records(folder / name).values() for name in names},
-        json.loads(pooled.read_text()) if pooled.is_file() else {},
-    )
-
-
-def held_out(study: Study, nfe: int) -> float:
-    """The mean difference of LPIPS to the paper's setting, of settings chosen on the other half of the images."""
-    losses = {candidate: study.losses(candidate) for candidate in study.candidates() if candidate.nfe == nfe}
-    paper = losses[replace(PAPER, nfe=nfe)]
-    names = sorted(paper)
-    gaps = []
-    for half in (0, 1):
-        chosen, judged = names[half::2], names[1 - half :: 2]
-        best = min(losses, key=lambda c: (sum(losses[c][name] for name in chosen), c))
-        gaps += [losses[best][name] - paper[name] for name in judged]
-    return sum(gaps) / len(gaps)
-
-
-def wins(losses: Losses, other: Losses) -> tuple[int, int]:
-    """The number of tasks with a better mean, and the number of tasks."""
-    tasks: dict[str, list[float]] = {}
-    for name, value in losses.items():
-        _, task, _ = name.split("/", 2)
-        tasks.setdefault(task, []).append(value - other[name])
-    return sum(sum(gaps) < 0 for gaps in tasks.values()), len(tasks)
-
-
-def effects(study: Study) -> dict[str, dict[int, float]]:
-    """Changes of LPIPS by clamping and by the grids: the mean over settings that were measured both ways, by NFE."""
-    known = set(study.candidates())
-    changes = {
-        "clamp - no clamp": [(c, replace(c, clamp=False)) for c in known if c.clamp],
-        "linspace - uniform lambda": [(c, replace(c, grid=GRIDS[0])) for c in known if c.grid == "linspace"],
-        "sinh - uniform lambda": [(c, replace(c, grid=GRIDS[0])) for c in known if c.grid == "auto"],
-    }
-    found: dict[str, dict[int, float]] = {}
-    for name, pairs in changes.items():
-        for nfe in study.nfes():
-            gaps = [
-                study.mean(a, "lpips") - study.mean(b, "lpips") for a, b in sorted(pairs) if a.nfe == nfe and b in known
-            ]
-            if gaps:
-                found.setdefault(name, {})[nfe] = sum(gaps) / len(gaps)
-    return found
-
-
-def finalists(study: Study) -> list[Candidate]:
-    """The settings whose FID and KID are computed: the best and the paper's at each number of evaluations."""
-    chosen = {study.best(nfe) for nfe in study.nfes()} | {replace(PAPER, nfe=nfe) for nfe in study.nfes()}
-    return sorted(chosen & set(study.candidates()))
+    exact = {}
+    for path in folder.glob(f"*/{EXACT}"):
+        scores = json.loads(path.read_text()).values()
+        exact[path.parent.name] = {name: sum(each[name] for each in scores) / len(scores) for name in METRICS}
+    return collect({name: read_records(folder / name).values() for name in names}, exact)
 
 
 # ---- text
 
 
-def markdown(study: Study, notes: Sequence[str]) -> str:
-    """The study in words and tables."""
-    parts = [
-        "# Which solver at which number of evaluations",
-        "".join(f"- {note}\n" for note in notes),
-        "## The best setting by mean LPIPS, and the paper's (order 2, tau 1, uniform lambda)",
-        _best_table(study),
-        "Difference: LPIPS of the best minus the paper's, with its standard error over images and networks; held out: "
-        "the same for settings chosen on the other half of the images. FID and KID are pooled over all tasks; on so "
-        "few images they are indicative only.",
-        "\n".join(statements(study)),
-        "## LPIPS of every scheme, the best of all grids, with and without clamp",
-        _scheme_table(study),
-        "## The best setting for each network",
-        _network_table(study),
-        "## What clamping and the grids change",
-        _effects_table(study),
-        "Mean change of LPIPS over the settings that were tried both ways; below 0 is better. sinh is the grid `auto`: "
-        "from 5 evaluations on sinh, below the optimised grids.",
-    ]
-    return "\n\n".join(part.rstrip() for part in parts) + "\n"
+def cell(change: tuple[float, float] | None, *, full: bool = False) -> str:
+    """A difference with its standard error; `full` gives more digits, and the numbers of what is called none."""
+    if change is None:
+        return ""
+    gap, error = change
+    digits = 4 if full else 3
+    numbers = f"{gap:+.{digits}f} ± {error:.{digits}f}"
+    return numbers if not is_none(change) else f"none ({numbers})" if full else "none"
 
 
-def statements(study: Study) -> list[str]:
-    """Whether the best setting beats the paper's, at the numbers of evaluations in `COMPARED`."""
+def summary_table(study: Study) -> str:
+    """The one table: what each network gains from evaluations, second order and tau."""
+    nfes = [nfe for nfe in COMPARED if nfe in study.nfes() and nfe > 2]
+    asked = list(QUESTIONS)[:2]
+    heading = ["LPIPS / PSNR", *(f"{n} evaluation{'s' * (n > 1)}" for n in (1, BASE.nfe) if n in study.nfes())]
+    heading += ["the best", "fewest without loss"]
+    heading += [f"{question}, {nfe}" for question in asked for nfe in nfes]
+    rows = []
+    for network in study.networks:
+        best, cheapest = study.best(network), study.cheapest(network)
+        cells = [network]
+        for nfe in (nfe for nfe in (1, BASE.nfe) if nfe in study.nfes()):
+            cells.append(_scores(study, network, replace(BASE, nfe=nfe)))
+        cells.append(f"{_scores(study, network, best)}: {best.nfe}, {short(best)}")
+        cells.append(f"{cheapest.nfe}, {short(cheapest)}" if cheapest.nfe > 1 else "1")
+        cells += [cell(study.change(network, question, nfe)) for question in asked for nfe in nfes]
+        rows.append(cells)
+    return tables.markdown(heading, rows, "lrrll" + "r")
+
+
+def _scores(study: Study, network: str, candidate: Candidate) -> str:
+    return f"{study.mean(network, candidate):.3f} / {study.mean(network, candidate, 'psnr'):.1f}"
+
+
+def short(candidate: Candidate) -> str:
+    """A setting in words, without what all have."""
+    return candidate.description.removesuffix(", clamp").replace(", uniform lambda", "")
+
+
+def answers(study: Study) -> list[str]:
+    """For each question, at each number of evaluations, for which networks it helps, harms, or does nothing."""
     lines = []
-    for nfe in (nfe for nfe in COMPARED if nfe in study.nfes()):
-        best, paper = study.best(nfe), replace(PAPER, nfe=nfe)
-        gap, error = deficit(study.losses(best), study.losses(paper))
-        ours, theirs = study.mean(best, "lpips"), study.mean(paper, "lpips")
-        verdict = "is the paper's own" if best == paper else f"beats the paper's by {-gap:.4f} ± {error:.4f}"
-        each = ", ".join(
-            f"{network} {study.mean(best, 'lpips', [network]):.4f} against {study.mean(paper, 'lpips', [network]):.4f}"
-            for network in study.networks
-        )
-        lines.append(
-            f"- NFE {nfe}: the best setting ({best.description}) {verdict} in mean LPIPS: {ours:.4f} against "
-            f"{theirs:.4f} ({100 * (ours / theirs - 1):+.1f} %); by network: {each}."
-        )
+    for question in QUESTIONS:
+        parts = []
+        for nfe in (nfe for nfe in COMPARED if nfe in study.nfes()):
+            found: dict[str, list[str]] = {"better": [], "worse": [], "none": []}
+            for network in study.networks:
+                change = study.change(network, question, nfe)
+                if change is not None:
+                    verdict = "none" if is_none(change) else "worse" if is_worse(change) else "better"
+                    found[verdict].append(network)
+            words = [f"{verdict} for {', '.join(names)}" for verdict, names in found.items() if names]
+            if words:
+                parts.append(f"{nfe} evaluations: {'; '.join(words).replace('none for', 'no difference for')}")
+        if parts:
+            lines.append(f"- **{question}** instead of {short(BASE)}. " + ". ".join(parts) + ".")
     return lines
 
 
-def _best_table(study: Study) -> str:
-    rows = []
-    for nfe in study.nfes():
-        best, paper = study.best(nfe), replace(PAPER, nfe=nfe)
-        gap, error = deficit(study.losses(best), study.losses(paper))
-        won, tasks = wins(study.losses(best), study.losses(paper))
-        cells = [str(nfe), best.description, f"{study.mean(best, 'lpips'):.4f}", f"{study.mean(paper, 'lpips'):.4f}"]
-        cells += [f"{gap:+.4f} ± {error:.4f}", f"{held_out(study, nfe):+.4f}", f"{won} of {tasks}"]
-        for metric in ("psnr", "ssim"):
-            cells.append(" / ".join(METRICS[metric].text(study.mean(which, metric)) for which in (best, paper)))
-        for metric, scale in (("fid", 1), ("kid", 1000)):
-            pair = [_pooled(study, candidate, metric) for candidate in (best, paper)]
-            cells.append(" / ".join("n/a" if value is None else f"{scale * value:.1f}" for value in pair))
-        rows.append(cells)
-    heading = ["NFE", "best setting", "LPIPS", "paper's", "difference", "held out", "tasks won"]
-    pairs = [f"{name}: best / paper's" for name in ("PSNR", "SSIM", "FID", "1000 KID")]
-    return tables.markdown([*heading, *pairs], rows, "llr")
+def advice(study: Study) -> dict[str, dict[str, object]]:
+    """What `codes/defaults.py` and the checkpoints should say: arguments of `Solver`, by network and for others."""
+    trained = [network for network in study.networks if network not in study.exact]
+    chosen = {"default": study.default(), **{network: study.cheapest(network) for network in trained}}
+    return {name: arguments(candidate) for name, candidate in chosen.items()}
 
 
-def _pooled(study: Study, candidate: Candidate, metric: str) -> float | None:
-    """FID or KID, the mean over networks."""
-    return tables.mean([study.pooled.get(f"{name}/{candidate.label}", {}).get(metric) for name in study.networks])
+def arguments(candidate: Candidate) -> dict[str, object]:
+    """The arguments of `Solver` for a candidate, without those that are its defaults or make no difference."""
+    options = candidate.options()
+    if options["tau"] == 1.0 or candidate.nfe == 1:
+        del options["tau"]
+    if candidate.grid == "linear-lambda":
+        del options["time_schedule"]
+    return options
 
 
-def _scheme_table(study: Study) -> str:
-    nfes = study.nfes()
-    settings = [(scheme, tau) for scheme in SCHEMES for tau in TAUS]
-    found: dict[int, list[float | None]] = {}  # by NFE, in the order of the settings
-    for nfe in nfes:
-        groups = [
-            [c for c in study.candidates() if (c.nfe, c.scheme, c.tau) == (nfe, *setting)] for setting in settings
-        ]
-        found[nfe] = [min((study.mean(c, "lpips") for c in group), default=None) for group in groups]
-    marked = {nfe: tables.best(values, lower_is_better=True) for nfe, values in found.items()}
-    rows = []
-    for i, (scheme, tau) in enumerate(settings):
-        cells = [METRICS["lpips"].text(found[nfe][i], "") for nfe in nfes]
-        bold = [f"**{cell}**" if i in marked[nfe] else cell for nfe, cell in zip(nfes, cells)]
-        rows.append([f"{scheme}, tau {tau:g}", *bold])
-    return tables.markdown(["scheme", *(f"NFE {nfe}" for nfe in nfes)], rows)
-
-
-def _network_table(study: Study) -> str:
-    rows = []
-    for nfe in study.nfes():
-        cells = [str(nfe)]
-        for network in study.networks:
-            for metric in ("lpips", "psnr"):
-                best = study.best(nfe, metric, [network])
-                cells.append(f"{best.description}: {METRICS[metric].text(study.mean(best, metric, [network]))}")
-        rows.append(cells)
-    heading = [f"{network}, by {name}" for network in study.networks for name in ("LPIPS", "PSNR")]
-    return tables.markdown(["NFE", *heading], rows, "l")
-
-
-def _effects_table(study: Study) -> str:
-    nfes = study.nfes()
-    rows = [
-        [name, *(f"{changes[nfe]:+.4f}" if nfe in changes else "" for nfe in nfes)]
-        for name, changes in effects(study).items()
+def paragraph(study: Study) -> str:
+    """The advice in words."""
+    default, nearest = study.default(), study.nearest()
+    enough = {network: study.cheapest(network) for network in study.networks}
+    counts = sorted(candidate.nfe for candidate in enough.values())
+    trained = ", ".join(
+        f"`{network}` {f'{enough[network].nfe} with {short(enough[network])}' if enough[network].nfe > 1 else 'one'}"
+        for network in study.networks
+        if network not in study.exact
+    )
+    sentences = [
+        f"For a network that nothing is known of, take {short(default)}, clamped, with {default.nfe} evaluations: no "
+        "other setting with as many is measurably better for one network and worse for none.",
+        f"With the setting that suits it best, a network needs {counts[0]} to {counts[-1]} evaluations until more gain "
+        f"nothing measurable: {trained}.",
     ]
-    return tables.markdown(["change", *(f"NFE {nfe}" for nfe in nfes)], rows)
+    if nearest != default:
+        share = {each: 100 * (mean(study.excess(each)) - 1) for each in (nearest, default)}
+        harmed = [name for name in study.networks if is_worse(study.against_base(name, nearest))]
+        sentences.append(
+            f"The mean over all {len(study.networks)} networks would be nearer to the best with {short(nearest)} "
+            f"(LPIPS {share[nearest]:.0f} % above what each network can have with any setting, against "
+            f"{share[default]:.0f} %), but {', '.join(harmed) or 'none'} would lose: try it with yours."
+        )
+    helps = [
+        f"with {nfe} evaluations for {', '.join(names) or 'none'}"
+        for nfe in COMPARED
+        if nfe in study.nfes()
+        for names in [[n for n in study.networks if is_better(study.change(n, "second order", nfe))]]
+    ]
+    sentences.append(f"Second order in place of first, at tau 1, is better {'; '.join(helps)}.")
+    return " ".join(sentences)
+
+
+def section(study: Study, notes: Sequence[str], image: str) -> str:
+    """What a page says about the study, between its marks."""
+    figure = FIGURES["study"]
+    lines = [
+        f"{name}: {{{', '.join(f'{k}: {_yaml(v)}' for k, v in row.items())}}}" for name, row in advice(study).items()
+    ]
+    return "\n\n".join(
+        [
+            paragraph(study),
+            "```yaml\n" + "\n".join(lines) + "\n```",
+            summary_table(study).rstrip(),
+            f"Evaluations are those of {short(BASE)}; the last columns say what second order, or tau 0, changes of its "
+            "LPIPS with so many evaluations, with the standard error over images. Below 0 is better, and a difference "
+            "within two standard errors is called none.",
+            f"![{figure.title}]({image})",
+            figure.caption,
+            "".join(f"- {note}\n" for note in notes).rstrip(),
+        ]
+    )
+
+
+def _yaml(value: object) -> str:
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{key}: {_yaml(each)}" for key, each in value.items()) + "}"
+    return str(value).lower() if isinstance(value, bool) else f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def question_tables(study: Study) -> str:
+    """All answers in numbers."""
+    parts = []
+    for question in QUESTIONS:
+        for metric in ("lpips", "psnr"):
+            rows = [
+                [network, *(cell(study.change(network, question, nfe, metric), full=True) for nfe in study.nfes())]
+                for network in study.networks
+            ]
+            heading = [f"{METRICS[metric].label}, lower is better" if metric == "lpips" else "-PSNR, lower is better"]
+            table = tables.markdown([*heading, *(f"NFE {nfe}" for nfe in study.nfes())], rows)
+            parts.append(f"### {question} ({METRICS[metric].label})\n\n{table}")
+    return "\n".join(parts)
 
 
 def csv_text(study: Study) -> str:
     """Every setting and network, with all digits."""
-    header = ["network", "nfe", "scheme", "tau", "clamp", "grid", "images", *METRICS, "fid", "kid"]
+    header = ["network", "nfe", "scheme", "tau", "clamp", "grid", "images", *METRICS]
     rows: list[list[object]] = []
     for network in study.networks:
         for c in sorted(study.values[network]["lpips"]):
-            pooled = study.pooled.get(f"{network}/{c.label}", {})
             setting = [network, c.nfe, c.scheme, f"{c.tau:g}", int(c.clamp), c.grid]
-            images = len(study.losses(c, "lpips", [network]))
-            values = [study.mean(c, metric, [network]) for metric in METRICS]
-            rows.append([*setting, images, *values, pooled.get("fid"), pooled.get("kid")])
+            values = [study.mean(network, c, metric) for metric in METRICS]
+            rows.append([*setting, len(study.losses(network, c)), *values])
     return tables.csv_text(header, rows)
 
 
-def render(folder: Path) -> None:
-    """Write study.md, study.csv and the figure from what is stored in `folder`, and print the answer."""
-    from .figures import FIGURES
+# ---- files
 
+_BEGIN, _END = "<!-- study: written by scripts/study.py -->", "<!-- study: end -->"
+
+
+def check_document(path: Path) -> None:
+    """Raise unless a page has the two marks between which the study is written."""
+    text = path.read_text() if path.is_file() else ""
+    if not 0 <= text.find(_BEGIN) < text.find(_END):
+        raise ValueError(f"{path}: expected a page with the lines {_BEGIN} and {_END}")
+
+
+def render(folder: Path, document: Path | None = None) -> None:
+    """Write study.md, study.csv and the figure from what is stored in `folder`, and the part of a page."""
     if not folder.is_dir():
         raise ValueError(f"{folder}: no such folder; run the study without --render-only first")
     study = read(folder)
     if not study.candidates():
         raise ValueError(f"{folder}: no setting has been measured on all images with all networks")
-    means = {
-        metric: {
-            network: {candidate: study.mean(candidate, metric, [network]) for candidate in study.candidates()}
-            for network in study.networks
-        }
-        for metric in ("lpips", "psnr")
-    }
-    best = {nfe: study.best(nfe) for nfe in study.nfes()}
-    figure = FIGURES["study"]
-    drawn = figure.draw(means["lpips"], means["psnr"], best, effects(study), folder / "study")
-    text = markdown(study, _notes(folder)) + f"\n![{figure.title}](study.png)\n\n{figure.caption}\n"
-    (folder / "study.md").write_text(text)
+    curves = {network: _curves(study, network) for network in study.networks}
+    exact = {network: scores["lpips"] for network, scores in study.exact.items()}
+    figure, notes = FIGURES["study"], _notes(folder)
+    written = [*figure.draw(curves, exact, folder / "study"), folder / "study.md", folder / "study.csv"]
+    text = f"# Which solver, how many evaluations\n\n{section(study, notes, 'study.png')}\n\n"
+    lines = "\n".join(answers(study))
+    (folder / "study.md").write_text(text + f"## All answers\n\n{lines}\n\n{question_tables(study)}")
     (folder / "study.csv").write_text(csv_text(study))
-    print("\n".join(statements(study)))
-    for nfe, chosen in best.items():
-        ours, theirs = (study.mean(which, "lpips") for which in (chosen, replace(PAPER, nfe=nfe)))
-        print(f"NFE {nfe:3}: {chosen.description:40} LPIPS {ours:.4f}  (the paper's {theirs:.4f})")
-    print("wrote " + ", ".join(str(path) for path in (folder / "study.md", folder / "study.csv", *drawn)))
+    print(f"{paragraph(study)}\n\n{summary_table(study)}")
+    if document is not None:
+        check_document(document)
+        image = document.parent / "images" / f"{document.stem}-study.png"
+        write_atomically(image, (folder / "study.png").read_bytes())
+        before, rest = document.read_text().split(_BEGIN, 1)
+        inside = section(study, notes, f"images/{image.name}")
+        page = f"{before}{_BEGIN}\n{inside}\n{_END}{rest.split(_END, 1)[1]}"
+        write_atomically(document, page.encode())
+        written += [document, image]
+    print("wrote " + ", ".join(map(str, written)))
+
+
+def _curves(study: Study, network: str) -> dict[Candidate, tuple[float, float]]:
+    """LPIPS of every candidate, and its standard error."""
+    nothing = dict.fromkeys(study.losses(network, study.candidates()[0]), 0.0)
+    return {each: deficit(study.losses(network, each), nothing) for each in study.candidates()}
 
 
 def _notes(folder: Path) -> list[str]:
@@ -288,8 +381,10 @@ def _notes(folder: Path) -> list[str]:
     notes = []
     for path in sorted(folder.glob("*/made-for.json")):
         made = json.loads(path.read_text())
-        notes.append(
-            f"{path.parent.name}: {made['images']} images of each task, {made['size']} pixels; "
-            f"weights {made['weights'][:12]}"
-        )
-    return [*notes, "Means are over networks, tasks and images. Settings are described in `options/README.md`."]
+        about = made["weights"].removeprefix("synthetic: ")
+        if about == made["weights"]:
+            about = f"weights {about[:12]}, {made['images']} photograph{'s' * (made['images'] > 1)} of each task"
+        else:
+            about = f"{about}, {made['images']} images"
+        notes.append(f"{path.parent.name}: {about}, {made['size']} pixels")
+    return notes

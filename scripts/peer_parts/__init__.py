@@ -1,0 +1,1 @@
+"""What `scripts/peers.py` is made of."""

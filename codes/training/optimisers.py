@@ -17,6 +17,9 @@ EMA_EVERY = 10
 EMA_AFTER = 100
 EMA_POWER = 2 / 3
 
+# Entries of the matrices that Muon orthogonalises together.
+_LARGEST_BATCH = 1 << 20
+
 
 class Muon(torch.optim.Optimizer):
     """Muon (Jordan et al. 2024) for weights that are matrices, AdamW for the others.
@@ -26,13 +29,12 @@ class Muon(torch.optim.Optimizer):
     AdamW (Liu et al. 2025): learning rates carry over.
 
     Compared with timm 1.0.31 and torch 2.13 on the 8.7 million weights of options/train.yml, from the same weights on
-    the same synthetic batches, 40 steps (timm with two processes: 12), one thread per process. CPU time of a step:
-    562 ms here, 518 ms with timm.optim.Muon; with two processes 332 ms here, where they share the orthogonalisation,
-    and 538 ms with timm, where each does all of it. In float32 instead of bfloat16 it is 1050 ms and 615 ms, with the
-    same losses. Mean loss of the last ten steps: 0.195 here, 0.187 with timm, which trains the other weights with
-    NAdamW (whether that is the cause was not measured), and 0.174 with torch.optim.Muon, which takes no convolutions,
-    so that AdamW trains nearly all of these weights. 40 steps say nothing about a long training. This one stays for its
-    speed with several processes, and because the others cannot read its training states.
+    the same synthetic batches: timm's Muon needs 518 ms of CPU time for a step, in each of several processes, and this
+    one about as much, which processes share. Mean loss of the last ten of 40 steps: 0.195 here, 0.187 with timm, which
+    trains the other weights with NAdamW (whether that is the cause was not measured), and 0.174 with torch.optim.Muon,
+    which takes no convolutions, so that AdamW trains nearly all of these weights. 40 steps say nothing about a long
+    training. This one stays for its speed with several processes, and because the others cannot read its training
+    states.
     """
 
     def __init__(
@@ -54,35 +56,48 @@ class Muon(torch.optim.Optimizer):
         """Update all weights that have gradients."""
         for group in self.param_groups:
             given = [p for p in group["params"] if p.grad is not None]
-            for p in given:
-                p.mul_(1 - group["lr"] * group["weight_decay"])
+            if given and group["weight_decay"]:
+                torch._foreach_mul_(given, 1 - group["lr"] * group["weight_decay"])
             matrices = [p for p in given if is_matrix(p)]
-            found = [self._direction(p, group["momentum"]) for p in matrices]
-            directions = _orthogonal([direction.to(self.dtype or direction.dtype) for direction in found])
-            for p, direction in zip(matrices, directions, strict=True):
-                p.add_(direction.to(p.dtype).view_as(p), alpha=-group["lr"] * 0.2 * math.sqrt(max(direction.shape)))
-            for p in given:
-                if not is_matrix(p):
-                    self._adam(p, group["lr"], *group["betas"])
+            if matrices:
+                self._move_matrices(matrices, group["lr"], group["momentum"])
+            others = [p for p in given if not is_matrix(p)]
+            if others:
+                self._adam(others, group["lr"], *group["betas"])
 
-    def _direction(self, p: Tensor, momentum: float) -> Tensor:
-        state = self.state[p]
-        if not state:
-            state["exp_avg"] = torch.zeros_like(p)
-        average = state["exp_avg"].lerp_(p.grad, 1 - momentum)
-        return torch.lerp(p.grad, average, momentum).flatten(1)  # type: ignore[arg-type]
+    def _move_matrices(self, matrices: list[Tensor], lr: float, momentum: float) -> None:
+        gradients = [_gradient(p) for p in matrices]
+        for p in matrices:
+            if not self.state[p]:
+                self.state[p]["exp_avg"] = torch.zeros_like(p)
+        averages = [self.state[p]["exp_avg"] for p in matrices]
+        torch._foreach_lerp_(averages, gradients, 1 - momentum)
+        ahead = torch._foreach_lerp(gradients, averages, momentum)
+        directions = _orthogonal([one.flatten(1).to(self.dtype or one.dtype) for one in ahead])
+        for p, direction in zip(matrices, directions, strict=True):
+            p.add_(direction.to(p.dtype).view_as(p), alpha=-lr * 0.2 * math.sqrt(max(direction.shape)))
 
-    def _adam(self, p: Tensor, lr: float, beta1: float, beta2: float) -> None:
-        state = self.state[p]
-        if not state:
-            state["step"] = torch.tensor(0.0)
-            state["exp_avg"], state["exp_avg_sq"] = torch.zeros_like(p), torch.zeros_like(p)
-        state["step"] += 1
-        step = float(state["step"])
-        assert p.grad is not None
-        average = state["exp_avg"].lerp_(p.grad, 1 - beta1)
-        square = state["exp_avg_sq"].mul_(beta2).addcmul_(p.grad, p.grad, value=1 - beta2)
-        p.addcdiv_(average, (square / (1 - beta2**step)).sqrt_().add_(1e-8), value=-lr / (1 - beta1**step))
+    def _adam(self, params: list[Tensor], lr: float, beta1: float, beta2: float) -> None:
+        gradients = [_gradient(p) for p in params]
+        for p in params:
+            if not self.state[p]:
+                zeros = {"exp_avg": torch.zeros_like(p), "exp_avg_sq": torch.zeros_like(p)}
+                self.state[p].update(step=torch.tensor(0.0), **zeros)
+        steps, averages, squares = ([self.state[p][key] for p in params] for key in ("step", "exp_avg", "exp_avg_sq"))
+        torch._foreach_add_(steps, 1.0)
+        torch._foreach_lerp_(averages, gradients, 1 - beta1)
+        torch._foreach_mul_(squares, beta2)
+        torch._foreach_addcmul_(squares, gradients, gradients, 1 - beta2)
+        counts = [float(step) for step in steps]
+        scales = torch._foreach_div(squares, [1 - beta2**n for n in counts])
+        torch._foreach_sqrt_(scales)
+        torch._foreach_add_(scales, 1e-8)
+        torch._foreach_addcdiv_(params, averages, scales, [-lr / (1 - beta1**n) for n in counts])
+
+
+def _gradient(p: Tensor) -> Tensor:
+    assert p.grad is not None
+    return p.grad
 
 
 def is_matrix(p: Tensor) -> bool:
@@ -90,32 +105,91 @@ def is_matrix(p: Tensor) -> bool:
     return p.ndim >= 2 and min(len(p), p[0].numel()) >= 16
 
 
-def orthogonal(matrix: Tensor, steps: int = 5) -> Tensor:
+def orthogonal(matrices: Tensor, steps: int = 5) -> Tensor:
     """U V^T of the singular value decomposition U S V^T, approximately: singular values end between 0.7 and 1.2.
 
-    An odd polynomial of the matrix is iterated (Newton-Schulz; coefficients of Jordan et al.).
+    Of one matrix (M, N) or of each of (B, M, N). An odd polynomial of the matrix is iterated (Newton-Schulz;
+    coefficients of Jordan et al.).
     """
-    x = matrix.T if len(matrix) > matrix.shape[1] else matrix
-    x = x / (x.norm() + 1e-7)
+    if matrices.ndim == 2:
+        return orthogonal(matrices[None], steps)[0]
+    tall = matrices.shape[1] > matrices.shape[2]
+    x = matrices.mT if tall else matrices
+    x = x / (torch.linalg.matrix_norm(x, keepdim=True) + 1e-7)
     for _ in range(steps):
-        square = x @ x.T
-        x = 3.4445 * x + (-4.7750 * square + 2.0315 * square @ square) @ x
-    result: Tensor = x.T if len(matrix) > matrix.shape[1] else x
-    return result
+        square = torch.bmm(x, x.mT)
+        x = torch.baddbmm(x, torch.baddbmm(square, square, square, beta=-4.7750, alpha=2.0315), x, beta=3.4445)
+    return x.mT if tall else x
 
 
 def _orthogonal(matrices: list[Tensor]) -> list[Tensor]:
-    """`orthogonal` of each matrix; processes divide the matrices among themselves."""
-    if not dist.is_initialized() or dist.get_world_size() == 1:
-        return [orthogonal(matrix) for matrix in matrices]
-    rank, world = dist.get_rank(), dist.get_world_size()
-    by_size = sorted(range(len(matrices)), key=lambda i: matrices[i].numel())
-    ours = set(by_size[rank::world])
-    parts = [orthogonal(m) if i in ours else torch.zeros_like(m) for i, m in enumerate(matrices)]
-    together = torch.cat([part.flatten() for part in parts])
-    dist.all_reduce(together)
-    pieces = torch.split(together, [part.numel() for part in parts])
-    return [piece.view_as(part) for piece, part in zip(pieces, parts, strict=True)]
+    """`orthogonal` of each matrix; processes divide the work among themselves.
+
+    Matrices of one shape are computed together. The batches are the same for any number of processes, and so is the
+    result, bit by bit.
+    """
+    together = dist.is_initialized() and dist.get_world_size() > 1
+    rank, world = (dist.get_rank(), dist.get_world_size()) if together else (0, 1)
+    batches = _batches(matrices)
+    shares = _shares([_cost(matrices[batch[0]]) * len(batch) for batch in batches], world)
+    found: dict[int, Tensor] = {}
+    for i in shares[rank]:
+        wide = [_wide(matrices[n]) for n in batches[i]]
+        found |= zip(batches[i], orthogonal(torch.stack(wide)), strict=True)
+    if together:
+        orders = [[n for i in share for n in batches[i]] for share in shares]
+        found = _gathered(found, orders, rank, matrices)
+    return [found[n].T if len(m) > m.shape[1] else found[n] for n, m in enumerate(matrices)]
+
+
+def _wide(matrix: Tensor) -> Tensor:
+    return matrix.T if len(matrix) > matrix.shape[1] else matrix
+
+
+def _cost(matrix: Tensor) -> int:
+    """Multiplications of an orthogonalisation, up to a factor."""
+    small, large = sorted(matrix.shape)
+    return small * small * (2 * large + small)
+
+
+def _batches(matrices: list[Tensor]) -> list[list[int]]:
+    """Numbers of matrices that are equal in shape, turned or not; small enough to be divided among processes."""
+    shapes: dict[tuple[int, ...], list[int]] = {}
+    for n, matrix in enumerate(matrices):
+        shapes.setdefault(tuple(sorted(matrix.shape)), []).append(n)
+    counts = {shape: max(_LARGEST_BATCH // math.prod(shape), 1) for shape in shapes}
+    return [same[i : i + counts[shape]] for shape, same in shapes.items() for i in range(0, len(same), counts[shape])]
+
+
+def _shares(costs: list[int], world: int) -> list[list[int]]:
+    """Which process does which work: the most costly first, each to the process with the least so far."""
+    shares: list[list[int]] = [[] for _ in range(world)]
+    totals = [0] * world
+    for i in sorted(range(len(costs)), key=lambda i: -costs[i]):
+        least = totals.index(min(totals))
+        shares[least].append(i)
+        totals[least] += costs[i]
+    return shares
+
+
+def _gathered(
+    found: dict[int, Tensor], orders: list[list[int]], rank: int, matrices: list[Tensor]
+) -> dict[int, Tensor]:
+    """The wide matrices that all processes found, each process's own in its order."""
+    longest = max(sum(matrices[n].numel() for n in order) for order in orders)
+    ours = torch.zeros(longest, dtype=matrices[0].dtype, device=matrices[0].device)
+    flat = torch.cat([ours[:0], *(found[n].flatten() for n in orders[rank])])
+    ours[: len(flat)] = flat
+    everything = [torch.empty_like(ours) for _ in orders]
+    dist.all_gather(everything, ours)
+    result: dict[int, Tensor] = {}
+    for order, received in zip(orders, everything, strict=True):
+        start = 0
+        for n in order:
+            wide = _wide(matrices[n])
+            result[n] = received[start : start + wide.numel()].view(wide.shape)
+            start += wide.numel()
+    return result
 
 
 def lion(

@@ -27,6 +27,7 @@ from ..runtime.distributed import Process
 from ..runtime.paths import locate, looked
 from ..sde import MeanRevertingSDE
 from . import sets
+from .blocks import with_fast_gradients
 from .data import DataPlan
 from .distillation import Distillation, make_distillation
 from .objective import Distance, Objective
@@ -180,8 +181,8 @@ def load_models(options: Options, device: torch.device) -> Models:
         raise options.error(("train", "recognition_weight"), text)
     network = network.to(device)
     return Models(
-        network=network.train(),
         ema=copy.deepcopy(network).requires_grad_(False).eval(),
+        network=with_fast_gradients(network).train(),
         choice=choice,
         sde=build_sde(options, recorded),
         daclip=daclip,
@@ -248,12 +249,13 @@ def _perceptual_distance(options: Options, device: torch.device, dtype: torch.dt
         return None
     try:
         lpips = LPIPS().to(device)
+        lpips.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     except MissingWeights as error:
         raise options.error(("train", "perceptual_weight"), str(error)) from error
 
     def distance(a: Tensor, b: Tensor) -> Tensor:
         with arithmetic(dtype, device):
-            return lpips.distance(a, b)
+            return lpips.distance(*(one.contiguous(memory_format=torch.channels_last) for one in (a, b)))
 
     return distance
 

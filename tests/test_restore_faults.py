@@ -251,16 +251,23 @@ def test_the_time_left_follows_the_restored_megapixels():
     with Meter([2.0, 4.0, 6.0], clock=lambda: now[0]) as meter:
         assert meter.left is None
         meter.begin(2.0)
-        meter.end(restored=False)  # done earlier: no time, and no speed
+        meter.end(False)  # done earlier: no time, and no speed
         assert meter.left is None and meter.done == 2.0
         meter.begin(4.0)
         now[0] += 10.0
-        meter.advance(0.5)  # 2 megapixels in 10 s: 8 are left
-        assert meter.left == pytest.approx(40.0)
-        now[0] += 10.0
+        meter.advance(0.25)  # reading and preparing are part of these 10 s
+        assert meter.left is None
+        now[0] += 4.0
+        meter.advance(0.5)  # a megapixel in 4 s: 8 are left
+        assert meter.left == pytest.approx(32.0) and meter.left_in_words == "about 32 s left"
+        now[0] += 8.0
         meter.advance(1.0)
-        meter.end(restored=True)
-        assert meter.left == pytest.approx(30.0) and meter.number == 2
+        meter.end(True)  # the next photo is read and prepared too: 4 megapixels took 22 s
+        assert meter.left == pytest.approx(33.0) and meter.number == 2
+        meter.begin(6.0)
+        meter.advance(1.0)
+        meter.end(True)
+        assert meter.left_in_words == ""
     assert (spoken(59.6), spoken(3599), spoken(3600)) == ("1:00 min", "59:59 min", "1:00 h")
 
 

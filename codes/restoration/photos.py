@@ -29,7 +29,7 @@ from ..data.images import (
 from ..runtime.files import digest
 from ..runtime.problems import Busy, FileError, check_regular, explain
 from ..runtime.signals import stop_on_signal
-from .meter import Meter, spoken
+from .meter import Meter
 from .photo_files import RECORDS, Photo, Results, find_photos
 from .restorer import Restoration, Restorer
 from .tiling import BYTES_PER_PIXEL
@@ -243,8 +243,8 @@ def run(restorer: Restorer, inputs: Sequence[str], output: Path, settings: Resto
                 meter.end(bool(result))
                 report.count(result)
                 if result:
-                    left = "" if meter.left is None else f", about {spoken(meter.left)} left"
-                    say(f"{output / photo.name}: {result} ({meter.number} of {len(photos)}{left})")
+                    where = ", ".join(filter(None, [f"{meter.number} of {len(photos)}", meter.left_in_words]))
+                    say(f"{output / photo.name}: {result} ({where})")
             if stop.is_set():
                 report.interrupted = True
                 break

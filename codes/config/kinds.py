@@ -128,6 +128,10 @@ def _is_list_of_values(value: Any) -> str:
 Sweep = Annotated[
     Annotated[T | None, Tag("one")] | Annotated[tuple[T | None, ...], MinLen(1), Tag("list")], Discriminator(_is_list)
 ]
+# The same for what has no default to stand for null in a list.
+SweepOfNames = Annotated[
+    Annotated[T | None, Tag("one")] | Annotated[tuple[T, ...], MinLen(1), Tag("list")], Discriminator(_is_list)
+]
 # The same for options whose value may itself be a list of numbers.
 SweepOfLists = Annotated[
     Annotated[T | None, Tag("one")] | Annotated[tuple[T | None, ...], MinLen(1), Tag("list")],

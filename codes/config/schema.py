@@ -31,7 +31,7 @@ from .kinds import (
     Integer,
     Number,
     PositiveNumber,
-    Sweep,
+    SweepOfNames,
     Text,
     Unset,
     Workers,
@@ -67,7 +67,7 @@ _DEFAULT_SOLVER = ", ".join(f"`{key}: {str(value).lower()}`" for key, value in S
 
 
 class SDEOptions(Section):
-    algorithm: Annotated[Sweep[Algorithm] | None, Unset(_DEFAULT_SOLVER)] = Field(
+    algorithm: Annotated[SweepOfNames[Algorithm] | None, Unset(_DEFAULT_SOLVER)] = Field(
         None, description="the solver, see the table below; `sampling_mode` is another name for it"
     )
     max_sigma: Annotated[PositiveNumber | None, Unset("the checkpoint's, else 50")] = Field(

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..evaluation.tables import QUALITY, mean
+from ..runtime.files import read_json
 from .catalogue import METHODS, SAME
 
 CELLS_FILE = "cells.json"
@@ -104,7 +105,7 @@ def collect(root: Path) -> Results:
         notes += [note for note in summary["notes"] if note not in notes]
         if (folder / "environment.json").is_file():
             starts += json.loads((folder / "environment.json").read_text())
-    settings = json.loads(settings_file.read_text())
+    settings = read_json(settings_file)
     return Results(
         settings=settings,
         environment=_environment(starts),

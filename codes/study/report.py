@@ -5,13 +5,13 @@ is chosen and judged on the same images, which flatters it; so the comparison is
 split in two halves, the setting chosen on one and compared with the paper's on the other.
 """
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..evaluation import tables
 from ..evaluation.records import Record, read_records
+from ..runtime.files import read_json
 from .candidates import GRIDS, METRICS, PAPER, SCHEMES, TAUS, Candidate, Losses, deficit, mean, values_of
 
 COMPARED = (5, 8, 10)
@@ -80,7 +80,7 @@ def read(folder: Path) -> Study:
     pooled = folder / "pooled.json"
     return collect(
         {name: read_records(folder / name).values() for name in names},
-        json.loads(pooled.read_text()) if pooled.is_file() else {},
+        read_json(pooled) or {},
     )
 
 
@@ -287,7 +287,7 @@ def _notes(folder: Path) -> list[str]:
     """The images and weights of each network."""
     notes = []
     for path in sorted(folder.glob("*/made-for.json")):
-        made = json.loads(path.read_text())
+        made = read_json(path)
         notes.append(
             f"{path.parent.name}: {made['images']} images of each task, {made['size']} pixels; "
             f"weights {made['weights'][:12]}"

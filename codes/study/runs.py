@@ -1,12 +1,12 @@
 """The runs behind the solver study: every candidate with every network on the same images."""
 
-import json
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ..config import Options
 from ..runtime.environment import write_environment
+from ..runtime.files import write_json
 from . import report
 from .bench import Stopped, open_benches, pooled_values
 from .candidates import Candidate
@@ -49,7 +49,7 @@ def run(
                     for bench in benches
                     for label, values in pooled_values(bench, finalists).items()
                 }
-                (folder / "pooled.json").write_text(json.dumps(pooled, indent=1) + "\n")
+                write_json(folder / "pooled.json", pooled)
             write_environment(folder, benches[0].restorer.device, process.world)
     except Stopped as error:
         print(error, file=sys.stderr)

@@ -1,4 +1,4 @@
-"""Image files and arguments of the Python interface with any content: used, or refused with the error that is promised."""
+"""Image files and arguments of the Python interface with any content: used, or refused as promised."""
 
 import io
 
@@ -68,8 +68,9 @@ NUMBERS = st.sampled_from(
 )  # fmt: skip
 IMAGES = st.sampled_from(
     [torch.full((3, 9, 11), 0.4), torch.zeros(3, 0, 4), torch.zeros(4, 9, 9),
-     torch.full((3, 8, 8), float("nan")), torch.zeros(3, 8, 8, dtype=torch.int64), torch.zeros(1, 3, 8, 8), None, "x.png",
-     np.zeros((8, 8, 3), np.uint8), np.zeros((8, 8)), np.zeros((8, 8, 3), object), np.zeros((0, 0, 3), np.uint8)]
+     torch.full((3, 8, 8), float("nan")), torch.zeros(3, 8, 8, dtype=torch.int64), torch.zeros(1, 3, 8, 8), None,
+     "x.png", np.zeros((8, 8, 3), np.uint8), np.zeros((8, 8)), np.zeros((8, 8, 3), object),
+     np.zeros((0, 0, 3), np.uint8)]
 )  # fmt: skip
 REFUSALS = (ValueError, TypeError, ImageError)
 

@@ -17,6 +17,7 @@ from codes.data.images import save_image
 from codes.restoration import photos as restoring
 from codes.restoration.meter import Meter, spoken
 from codes.restoration.photo_files import RECORDS, Results
+from codes.runtime.files import JsonLines
 from codes.runtime.locks import claim
 from codes.runtime.problems import Busy
 
@@ -241,6 +242,23 @@ def test_leftovers_of_killed_runs_are_removed_and_those_of_living_ones_stay(run,
         left = [path.name for path in (folder / "out").iterdir() if path.name.startswith(".mr-")]
     assert len(left) == 1 and left[0].endswith(".lock")
     assert not list((folder / "out").glob(".mr-*"))
+
+
+def test_a_record_that_another_process_writes_at_the_same_moment_is_read(tmp_path, monkeypatch):
+    """Between the look at the records and the own line: it counted as seen, and its photo as nobody's."""
+    ours, theirs = (Results(tmp_path, {"strength": 1.0}) for _ in range(2))
+    append = JsonLines.append
+
+    def first_theirs(self, record):
+        if record["name"] == "a.png":
+            theirs.write("b.png", "source", {"b.png": b"b"}, {})
+        return append(self, record)
+
+    monkeypatch.setattr(JsonLines, "append", first_theirs)
+    ours.write("a.png", "source", {"a.png": b"a"}, {})
+    for results, name in ((ours, "b.png"), (theirs, "a.png")):
+        with results.claimed(name, 0.0):
+            assert results.state(name, "source", [name]) == (True, "")
 
 
 # ---- progress

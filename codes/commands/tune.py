@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..config import load_options
+from ..defaults import MOST_EVALUATIONS
 from ..runtime.paths import locate
 from ..study.candidates import METRICS
 from .arguments import add_measuring_options, add_option_file, add_overrides, at_least, new_parser, run
@@ -28,7 +29,7 @@ def build_parser(prog: str) -> argparse.ArgumentParser:
     add_overrides(parser, "device=cpu seed=1")
     add(
         "--budget",
-        type=at_least(1, 10_000),
+        type=at_least(1, MOST_EVALUATIONS),
         default=20,
         metavar="N",
         help="most evaluations to try (default: %(default)s)",

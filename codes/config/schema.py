@@ -12,16 +12,14 @@ from typing import Annotated, Any, Literal, Self
 from annotated_types import Ge, Gt, Le, Lt
 from pydantic import BeforeValidator, Field, PrivateAttr, StringConstraints
 
-from ..defaults import SOLVER
+from ..defaults import LARGEST_SEED, MOST_EVALUATIONS, SOLVER
 from ..names import TASKS, OptionsError
 from ..networks.rows import CONTEXT_KEYS, NETWORKS
 from ..rows import DEGRADATIONS
-from ..solvers.options import MOST_EVALUATIONS
 from ..solvers.registry import SOLVERS
 from .dataset_options import DatasetOptions, DegradationOptions
 from .errors import Keys, error_at
 from .kinds import (
-    LARGEST_SEED,
     LARGEST_SIDE,
     Argument,
     Expected,

@@ -178,13 +178,17 @@ def described(recognised: dict[str, float]) -> str:
     return ", ".join(f"{word} {100 * share:.0f} %" for word, share in recognised.items() if share > 0.01)
 
 
-def applied(restoration: Restoration) -> str:
-    """What the strength was, as text; empty for a whole restoration."""
-    if restoration.strength == 1:
+def applied(restoration: Restoration, settings: RestoreSettings, restorer: Restorer) -> str:
+    """What was applied of the restoration, as text, with what the network's rule went by; empty for all of it.
+
+    Where the rule decides, it is always told.
+    """
+    decided = settings.strength is None and restorer.careful is not None
+    if restoration.strength == 1 and not decided:
         return ""
-    if restoration.strength == 0:
-        return "left as it is, "
-    return f"strength {restoration.strength:.2f}, "
+    text = "left as it is" if restoration.strength == 0 else f"strength {restoration.strength:.2f}"
+    likely = next(iter(restoration.recognised.items()), None) if decided and restoration.recognised else None
+    return text if likely is None else f"{text} ({likely[0]} {100 * likely[1]:.0f} %)"
 
 
 # ---- all photos
@@ -328,7 +332,8 @@ def _claimed(
     start = time.perf_counter()
     restoration = restored(restorer, picture, settings, progress)
     results.write(photo.name, source, encoded(picture, restoration, names), facts(restoration))
-    return f"{applied(restoration)}{time.perf_counter() - start:.1f} s"
+    seconds = f"{time.perf_counter() - start:.1f} s"
+    return ", ".join(filter(None, [applied(restoration, settings, restorer), seconds]))
 
 
 def facts(restoration: Restoration) -> dict[str, Any]:
@@ -361,7 +366,7 @@ def pipe(restorer: Restorer, source: BinaryIO, target: BinaryIO, settings: Resto
     restoration = restored(restorer, picture, settings, lambda share: None)
     if settings.describe and restoration.recognised is not None:
         say(f"stdin: {described(restoration.recognised)}")
-    if restoration.strength < 1:
-        say(f"stdin: {applied(restoration)}".rstrip(", "))
+    if text := applied(restoration, settings, restorer):
+        say(f"stdin: {text}")
     target.write(encode_like(picture, restoration.sample, suffix))
     target.flush()

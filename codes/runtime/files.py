@@ -307,8 +307,11 @@ class JsonLines:
             if tail and alone and tail.startswith(b"{") and _parsed(tail) is None:
                 self._file.truncate(self._file.seek(0, os.SEEK_END) - len(tail))
 
-    def append(self, value: dict[str, Any]) -> None:
-        """Write one line and flush it to disk; leaves no half of it if the disk is full."""
+    def append(self, value: dict[str, Any]) -> tuple[int, os.stat_result]:
+        """Write one line and flush it to disk; leaves no half of it if the disk is full.
+
+        Returns the length of the file before it, and the state of the file right after it, before anyone else writes.
+        """
         line = _line(value)
         with self._mutex, locked(self._file.fileno()) as alone:
             end = self._file.seek(0, os.SEEK_END)
@@ -319,6 +322,7 @@ class JsonLines:
                 if alone:
                     self._file.truncate(end)
                 raise OSError(error.errno, error.strerror, str(self._path)) from error
+            return end, os.fstat(self._file.fileno())
 
     def close(self) -> None:
         """Close the file."""

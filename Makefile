@@ -47,8 +47,12 @@ typecheck: install
 unit: weights
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) -q --ignore=tests/integrations
 
+# Some minutes; EXAMPLES=2000 takes four times as long.
+EXAMPLES ?= 500
+# By name: collecting all tests takes longer than some of these.
+FUZZED := $(shell grep -l '^from hypothesis\|mark.hypothesis' -r tests --include='test_*.py')
 fuzz: weights    ## damaged and hostile files, many times more of them than in `make test`
-	MR_FUZZ=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) -q -m hypothesis
+	MR_FUZZ=$(EXAMPLES) OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) -q -m hypothesis --durations=20 $(FUZZED)
 
 format: install  ## rewrite the sources in the project's style
 	$(BIN)/ruff check --fix .

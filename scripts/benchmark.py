@@ -96,9 +96,8 @@ def main(argv: list[str] | None = None) -> int:
 
         results["exports"] = runs = exports.run(options.weights, options.sizes or (128, 256), repeats=options.repeats)
         if not options.json:
-            print(
-                f"one restoration on {processor.described()}, float32, 1 thread, processor time, best of {options.repeats}:"
-            )
+            print(f"one restoration on {processor.described()}, float32, processor time of one thread,")
+            print(f"best of {options.repeats}:")
             print(exports.table(runs))
     if options.json:
         print(json.dumps(results, indent=1))

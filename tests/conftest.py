@@ -16,15 +16,15 @@ from .evaluation import write_weights
 # Golden values hold for float32, and must not depend on the processor; commands that tests start inherit this.
 os.environ[SWITCH] = "fp32"
 
-# The same examples in every run; `make fuzz` draws new ones, and many more.
-_FUZZ = os.environ.get("MR_FUZZ") == "1"
+# The same examples in every run; `make fuzz` draws new ones, as many for each property as MR_FUZZ says.
+_FUZZ = int(os.environ.get("MR_FUZZ") or 0)
 settings.register_profile(
     "here",
-    max_examples=2000 if _FUZZ else 25,
+    max_examples=_FUZZ or 25,
     derandomize=not _FUZZ,
     database=None,
     deadline=None,
-    print_blob=_FUZZ,
+    print_blob=bool(_FUZZ),
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 settings.load_profile("here")

@@ -372,3 +372,32 @@ def test_on_a_phone_the_button_is_on_the_first_screen_and_nothing_overlaps(opene
     colour = page.evaluate("getComputedStyle(document.body).backgroundColor")
     brightness = sum(map(int, re.findall(r"\d+", colour)[:3])) / 3
     assert (brightness < 80) == (scheme == "dark")
+
+
+def test_in_the_dark_on_a_phone_menus_end_before_their_arrows_and_empty_boxes_are_seen(opened):
+    page = opened(viewport={"width": 390, "height": 844}, color_scheme="dark")
+    page.locator("#advanced > button").click()
+    page.wait_for_selector("#tau")
+    ends = page.evaluate(
+        "[...document.querySelectorAll('#advanced .secondary-wrap')].map(menu => {"
+        " const input = menu.querySelector('input'), box = input.getBoundingClientRect();"
+        " return [box.right - parseFloat(getComputedStyle(input).paddingRight),"
+        "         menu.querySelector('.icon-wrap').getBoundingClientRect().left] })"
+    )
+    assert len(ends) == 5 and all(text <= arrow for text, arrow in ends)
+    colours = page.locator("#full input").evaluate(
+        "box => [getComputedStyle(box).borderColor, getComputedStyle(box).backgroundColor]"
+        ".map(colour => colour.match(/\\d+/g).slice(0, 3).map(Number))"
+    )
+    assert abs(np.mean(colours[0]) - np.mean(colours[1])) > 60
+
+
+def test_an_example_is_marked_only_as_long_as_it_is_shown(opened):
+    page = opened()
+    page.locator("#examples button").nth(2).click()
+    page.wait_for_selector("#examples .thumbnail-item.selected")
+    upload(page, png())
+    page.wait_for_selector("#examples .thumbnail-item.selected", state="detached")
+    page.locator("#examples button").nth(2).click()  # and it can be chosen again
+    page.wait_for_selector("#examples .thumbnail-item.selected")
+    page.wait_for_selector("#image img[alt='jpeg-compressed']")

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -173,11 +174,15 @@ def test_restore_says_what_it_did_with_each_photo(tmp_path, monkeypatch, capsys)
     base = ["a.png", "--opt", "clean.safetensors", "--device", "cpu"]
     assert restore([*base, "-o", "careful", "--describe"]) == 0
     captured = capsys.readouterr()
-    assert captured.out == "a.png: none 100 %\n" and "careful/a.png: left as it is, " in captured.err
+    assert captured.out == "a.png: none 100 %\n" and "careful/a.png: left as it is (none 100 %), " in captured.err
     assert np.array_equal(to_uint8(read_image("careful/a.png")), pixels)
     record = json.loads((tmp_path / "careful" / RECORDS).read_text())
     assert record["strength"] == 0 and record["recognised"]["none"] == pytest.approx(1, abs=0.01)
     assert record["settings"]["strength"] == "careful"
+
+    write_coded(tmp_path / "degraded.safetensors", none=-9.0)
+    assert restore(["a.png", "--opt", "degraded.safetensors", "--device", "cpu", "-o", "full"]) == 0
+    assert re.search(r"full/a.png: strength 1.00 \([\w-]+ \d+ %\), ", capsys.readouterr().err)
 
     assert restore([*base, "-o", "half", "--strength", "0.5"]) == 0
     assert "half/a.png: strength 0.50, " in capsys.readouterr().err

@@ -137,6 +137,8 @@ CRASHED = [
     ("sampler: {threshold_max: 1.0e+308}", "sampler.threshold_max: expected a number from 1 to 1000, got 1e+308"),
     ("sampler: {rho: 1.0e-300, time_schedule: karras-n}", ""),
     ("sde: {algorithm: mrsampler, max_sigma: 5.0e-324}\nsampler: {time_schedule: karras-n}", ""),
+    ("sde: {algorithm: [sde, null]}", "sde.algorithm[1]: expected one of "),
+    ("sampler: {variants: {a: {algorithm: [null]}}}", "sampler.variants.a.algorithm[0]: expected one of "),
     ("batch_size: 10000000000000000000000000", "batch_size: expected auto or an integer from 1 to 10,000, got 1000000"),
     ("sde: {T: 1.0e+308}", "sde.T: expected an integer from 1 to 100,000, got 1e+308"),
     ("sde: {T: 1000000000}", "sde.T: expected an integer from 1 to 100,000, got 1000000000"),
@@ -230,6 +232,24 @@ def test_all_problems_are_told_in_one_go(tmp_path, monkeypatch, capsys):
         "sampler.order",
         "sampler.colour",
         "path.pretrain_model_G",
+    ]
+
+
+def test_problems_of_data_weights_and_solvers_are_told_in_one_go(tmp_path, monkeypatch, capsys):
+    """Of a file without mistakes: what only looking at the disk and planning the solvers shows."""
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / "run.yml"
+    file.write_text(
+        "datasets: {b: {mode: LQ, dataroot_LQ: absent}}\n"
+        "path: {pretrain_model_G: none.pth}\n"
+        "sde: {algorithm: posterior}\n"
+        "sampler: {compat: official, clamp: true}\n"
+    )
+    assert run_test(["-opt", str(file)]) == 2
+    assert [line.split(": ")[1] for line in capsys.readouterr().err.splitlines()] == [
+        "datasets.b",
+        "path.pretrain_model_G",
+        "sampler.clamp",
     ]
 
 

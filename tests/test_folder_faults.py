@@ -195,6 +195,24 @@ def test_an_image_that_does_not_fit_into_memory_is_left_out_c2(place, capsys, mo
         assert "not restored yet" not in printed
 
 
+def test_an_image_without_room_for_restoring_it_is_not_even_decoded_c2(place, capsys, monkeypatch):
+    """The system would end the process, not raise an error; decoding alone would fit."""
+    from codes.data import images
+    from codes.data import sets as sets_module
+
+    for kind in ("LQ", "GT"):
+        save_image(np.zeros((400, 500, 3), np.uint8), place / f"data/rainy/{kind}/000-large.png")
+    monkeypatch.setattr(images, "available_memory", lambda: 20e6)
+    decoded, original = [], sets_module.decode_picture
+    monkeypatch.setattr(
+        sets_module, "decode_picture", lambda content, name: decoded.append(name) or original(content, name)
+    )
+    run_one(place, 1, **SOLVERS)
+    printed = capsys.readouterr().out
+    assert f"{place}/data/rainy/LQ/000-large.png: restoring 0 megapixels takes 0.0 GB of memory, 0.0 GB" in printed
+    assert decoded and not any("large" in name for name in decoded) and "3 (-1)" in printed
+
+
 def test_a_name_that_is_not_utf8_is_left_out_c3(place, capsys):
     for kind in ("LQ", "GT"):
         folder = os.fsencode(place / f"data/rainy/{kind}")

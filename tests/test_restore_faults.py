@@ -17,6 +17,7 @@ from codes.data.images import save_image
 from codes.restoration import photos as restoring
 from codes.restoration.meter import Meter, spoken
 from codes.restoration.photo_files import RECORDS, Results
+from codes.runtime.files import JsonLines
 from codes.runtime.locks import claim
 from codes.runtime.problems import Busy
 
@@ -243,6 +244,23 @@ def test_leftovers_of_killed_runs_are_removed_and_those_of_living_ones_stay(run,
     assert not list((folder / "out").glob(".mr-*"))
 
 
+def test_a_record_that_another_process_writes_at_the_same_moment_is_read(tmp_path, monkeypatch):
+    """Between the look at the records and the own line: it counted as seen, and its photo as nobody's."""
+    ours, theirs = (Results(tmp_path, {"strength": 1.0}) for _ in range(2))
+    append = JsonLines.append
+
+    def first_theirs(self, record):
+        if record["name"] == "a.png":
+            theirs.write("b.png", "source", {"b.png": b"b"}, {})
+        return append(self, record)
+
+    monkeypatch.setattr(JsonLines, "append", first_theirs)
+    ours.write("a.png", "source", {"a.png": b"a"}, {})
+    for results, name in ((ours, "b.png"), (theirs, "a.png")):
+        with results.claimed(name, 0.0):
+            assert results.state(name, "source", [name]) == (True, "")
+
+
 # ---- progress
 
 
@@ -251,16 +269,23 @@ def test_the_time_left_follows_the_restored_megapixels():
     with Meter([2.0, 4.0, 6.0], clock=lambda: now[0]) as meter:
         assert meter.left is None
         meter.begin(2.0)
-        meter.end(restored=False)  # done earlier: no time, and no speed
+        meter.end(False)  # done earlier: no time, and no speed
         assert meter.left is None and meter.done == 2.0
         meter.begin(4.0)
         now[0] += 10.0
-        meter.advance(0.5)  # 2 megapixels in 10 s: 8 are left
-        assert meter.left == pytest.approx(40.0)
-        now[0] += 10.0
+        meter.advance(0.25)  # reading and preparing are part of these 10 s
+        assert meter.left is None
+        now[0] += 4.0
+        meter.advance(0.5)  # a megapixel in 4 s: 8 are left
+        assert meter.left == pytest.approx(32.0) and meter.left_in_words == "about 32 s left"
+        now[0] += 8.0
         meter.advance(1.0)
-        meter.end(restored=True)
-        assert meter.left == pytest.approx(30.0) and meter.number == 2
+        meter.end(True)  # the next photo is read and prepared too: 4 megapixels took 22 s
+        assert meter.left == pytest.approx(33.0) and meter.number == 2
+        meter.begin(6.0)
+        meter.advance(1.0)
+        meter.end(True)
+        assert meter.left_in_words == ""
     assert (spoken(59.6), spoken(3599), spoken(3600)) == ("1:00 min", "59:59 min", "1:00 h")
 
 

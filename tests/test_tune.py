@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 import torch
 
+from codes import load_restorer
 from codes.commands.test import main as evaluate
 from codes.commands.tune import main as tune
-from codes.config import load_options
+from codes.config import OptionsError, load_options
 from codes.data.images import from_uint8, read_image, save_image, to_uint8
 from codes.data.pairs import Item
 from codes.data.sets import Task
@@ -181,6 +182,26 @@ def test_a_folder_made_for_something_else_is_refused(tmp_path):
         open_folder(tmp_path / "a", {"weights": "2", "size": 64}, Process())
 
 
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"weights": "2", "check": "0"}'])
+def test_damaged_settings_of_a_folder_are_one_line(content, tmp_path):
+    open_folder(tmp_path, {"weights": "1"}, Process())
+    (tmp_path / "made-for.json").write_bytes(content)
+    with pytest.raises(OptionsError, match="made-for.json: damaged.*: choose another -o$"):
+        open_folder(tmp_path, {"weights": "1"}, Process())
+
+
+def test_what_is_measured_is_the_restored_images_alone(bench):
+    """Nobody asks for the scores of the degraded images."""
+    scored = []
+
+    def score(pixels, clean):
+        scored.append(pixels)
+        return bench.score(pixels, clean)
+
+    replace(bench, score=score).measure([c(2), c(3)])
+    assert len(scored) == 2 * bench.images
+
+
 def test_crops_are_the_middle_of_different_images(tmp_path):
     rng = np.random.default_rng(0)
     images = [rng.integers(0, 255, (40, 60, 3)).astype(np.uint8) for _ in range(4)]
@@ -235,6 +256,23 @@ def test_tuned_file_loads_runs_and_says_where_it_is_from(world, capsys):
     assert evaluate(["-opt", str(world / "tuned.yml")]) == 0
     (record,) = [r for r in read_records(world / "results" / "tuned").values() if r.name == "000"]
     assert record.nfe == chosen.nfe
+
+
+def test_the_choice_is_stored_with_the_weights(world, capsys):
+    stored = world / "mine.safetensors"
+    assert run_tune(world, "--store", str(stored)) == 0
+    ((_, arguments),) = load_options(world / "tuned.yml").solvers()
+    before, after = load_restorer(world / "tiny.safetensors"), load_restorer(stored)
+    assert after.recommended == after.solver() == Solver(**arguments)
+    assert (after.sde, after.fit_target, after.careful) == (before.sde, before.fit_target, before.careful)
+    weights = before.network.state_dict()
+    assert all(torch.equal(value, weights[name]) for name, value in after.network.state_dict().items())
+    capsys.readouterr()
+    content = stored.read_bytes()
+    assert run_tune(world, "--store", str(stored)) == 2  # told before anything is measured
+    assert capsys.readouterr() == ("", f"{stored}: exists already; choose another name\n")
+    assert run_tune(world, "--store", str(world / "mine.pth")) == 2
+    assert stored.read_bytes() == content and not (world / "mine.pth").exists()
 
 
 def test_an_option_file_is_never_overwritten(world, capsys):

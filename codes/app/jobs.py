@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from ..data.images import ImageError, Picture, to_uint8
 from ..data.resizing import shrunk
 from ..metrics import Scorer
+from ..restoration.meter import Pace
 from ..restoration.restorer import Restoration, Restorer
 from ..solvers import NonFiniteError, StepInfo
 from .choice import Choice, WorkError, chosen_solver, solver_words
@@ -174,39 +175,28 @@ def restore_all(
     report: Callable[[Step | Finished | Failed], None],
 ) -> None:
     """Restore photos one after the other, reporting each step, result and failure; a failure stops no other photo."""
-    total, done, started = sum(photo.pixels for photo in photos), 0, time.perf_counter()
+    pace = Pace(sum(photo.pixels for photo in photos))
     for number, photo in enumerate(photos):
 
-        def on_step(
-            share: float, text: str, strip: tuple[tuple[str, Image], ...], number: int = number, before: int = done
-        ) -> None:
-            now = before + share * photos[number].pixels
+        def on_step(share: float, text: str, strip: tuple[tuple[str, Image], ...], number: int = number) -> None:
+            pace.advance(share)
             texts = [f"photo {number + 1} of {len(photos)}"] if len(photos) > 1 else []
-            texts += [text, time_left(time.perf_counter() - started, now, total)]
-            text = ", ".join(filter(None, texts))
-            report(Step(done=now, total=total, text=text, strip=strip, photo=number))
+            text = ", ".join(filter(None, [*texts, text, pace.left_in_words]))
+            now = pace.done + share * pace.size
+            report(Step(done=now, total=pace.total, text=text, strip=strip, photo=number))
 
+        pace.begin(photo.pixels)
+        worked = False
         try:
             on_step(0, "reading", ())
             with readable_errors():
                 picture, reference = photo.read()
                 finished = restore(restorer, picture, reference, choice, scorer, on_step, number)
+            worked = True
             report(finished)
         except (ImageError, WorkError) as error:
             report(Failed(number, str(error)))
-        done += photo.pixels
-
-
-def time_left(elapsed: float, done: float, total: float) -> str:
-    """The time left in words, once there is something to judge by.
-
-    >>> time_left(10, 1, 4), time_left(60, 1, 5), time_left(0.1, 1, 4), time_left(10, 0, 4), time_left(9, 4, 4)
-    ('about 30 s left', 'about 4 min left', '', '', '')
-    """
-    if elapsed < 1 or not 0 < done < total:
-        return ""
-    left = elapsed / done * (total - done)
-    return f"about {left:.0f} s left" if left < 100 else f"about {left / 60:.0f} min left"
+        pace.end(worked)
 
 
 def restore(
@@ -297,13 +287,14 @@ def compare(
         total=sum(choice.nfe for choice in choices),
     )
     report(replace(state, text="starting"))
-    started = time.perf_counter()
+    pace = Pace(state.total)
     for choice in choices:
+        pace.begin(choice.nfe)
         done, label = state.done, f"{choice.solver} at {choice.nfe}"
 
         def on_step(info: StepInfo, state: Compared = state, done: int = done, label: str = label) -> None:
-            left = time_left(time.perf_counter() - started, done + info.step, state.total)
-            text = ", ".join(filter(None, [f"{label}: step {info.step} of {info.steps}", left]))
+            pace.advance(info.step / info.steps)
+            text = ", ".join(filter(None, [f"{label}: step {info.step} of {info.steps}", pace.left_in_words]))
             report(replace(state, done=done + info.step, text=text))
 
         cell: Cell | str
@@ -320,6 +311,7 @@ def compare(
             seconds = time.perf_counter() - start
             image = to_uint8(found.sample)
             cell = Cell(image, found.nfe, seconds, {} if clean is None else scorer(image, clean))
+        pace.end(isinstance(cell, Cell))
         state = replace(
             state, cells=state.cells | {(choice.solver, choice.nfe): cell}, done=done + choice.nfe, text=label
         )

@@ -210,7 +210,8 @@ def _wire_inputs(service: Service, images: Any, problem: Any, gallery: Any, refe
                 found.append((str(path), name))
         if len(found) > service.limits.max_photos:
             problems += render.message(f"only the first {service.limits.max_photos} photos are taken at once")
-        return found[: service.limits.max_photos], None, problems, gr.Accordion(label=f"{REFERENCE} (optional)")
+        label = gr.Accordion(label=f"{REFERENCE} (optional)")
+        return found[: service.limits.max_photos], None, problems, label, gr.Gallery(selected_index=None)
 
     def check_reference(value: Any) -> tuple[Any, ...]:
         path, _, text = service.uploaded(value, "reference")
@@ -228,7 +229,7 @@ def _wire_inputs(service: Service, images: Any, problem: Any, gallery: Any, refe
             return gr.skip(), gr.skip(), gr.skip()
         return None, "", gr.Accordion(label=f"{REFERENCE} (optional)")
 
-    images.upload(check_images, images, [images, reference, problem, panel], queue=False, **RAW)
+    images.upload(check_images, images, [images, reference, problem, panel, gallery], queue=False, **RAW)
     images.change(forget, images, [reference, problem, panel], queue=False, **RAW)
     reference.upload(check_reference, reference, [reference, problem], queue=False, **RAW)
     gallery.select(pick, None, [images, reference, problem, panel], queue=False, **RAW)

@@ -6,12 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..config import OptionsError, options_for
-from ..defaults import NFE, WEIGHTS
+from ..defaults import LARGEST_SEED, MOST_EVALUATIONS, MOST_SAMPLES, NFE, WEIGHTS
 from ..runtime.paths import locate
 from .arguments import add_option_file, at_least, filled, named, new_parser, run, share, tile
-
-# The bounds of option files, and the largest seed that leaves room for those of the other samples.
-MOST_NFE, MOST_SAMPLES, LARGEST_SEED = 10_000, 1000, 2**63 - 1002
 
 _ABOUT = """\
 Restore photos into a folder, under their own names, with their metadata and transparency.
@@ -36,11 +33,12 @@ def build_parser(prog: str) -> argparse.ArgumentParser:
     add("photos", nargs="+", type=filled, metavar="PHOTO", help="file, folder, pattern, or - for stdin to stdout")
     add("-o", "--output", type=named, metavar="FOLDER", help="folder for the results (default: restored)")
     add_option_file(parser, "a .safetensors checkpoint, or an option file", WEIGHTS)
-    add("--nfe", type=at_least(1, MOST_NFE), metavar="N",
+    add("--nfe", type=at_least(1, MOST_EVALUATIONS), metavar="N",
         help="network evaluations (default: the option file's, else what the checkpoint recommends, "
         f"else {NFE})")  # fmt: skip
     add("--algorithm", metavar="NAME", help="solver (default: as for --nfe)")
-    add("--seed", type=at_least(0, LARGEST_SEED), default=0, metavar="N",
+    # The other samples have the seeds after it.
+    add("--seed", type=at_least(0, LARGEST_SEED - MOST_SAMPLES), default=0, metavar="N",
         help="seed of the noise, for every photo (default: 0)")  # fmt: skip
     add("--samples", type=at_least(1, MOST_SAMPLES), metavar="K", help="draw K restorations of each photo")
     add("--uncertainty", action="store_true", help="write where samples differ; draws 4 unless --samples is given")

@@ -3,9 +3,11 @@
 import argparse
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
+from typing import Any
 
-from ..config import Options, build_sde, build_solvers, gathered, load_options, resolved
+from ..config import Options, OptionsError, build_sde, build_solvers, gathered, load_options, resolved
 from ..runtime.paths import locate
 from .arguments import add_run_options, new_parser, run
 
@@ -48,10 +50,17 @@ def _test(arguments: argparse.Namespace) -> int:
     from ..runtime.device import choose_device
     from ..runtime.distributed import processes
 
-    checks: list[Callable[[], object]] = [lambda: find_data(options), lambda: check_weights(options)]
+    checks: list[Callable[[], Any]] = [lambda: find_data(options), lambda: check_weights(options)]
+    solvers = partial(build_solvers, options, build_sde(options))
     if arguments.dry_run:
-        checks.append(lambda: build_solvers(options, build_sde(options)))
-    tasks, *_ = gathered(*checks)
+        checks.append(solvers)
+    try:
+        tasks, *_ = gathered(*checks)
+    except OptionsError:
+        gathered(
+            *checks, solvers
+        )  # all problems in one go; else the solvers are planned once, for the network's schedule
+        raise
     if arguments.dry_run:
         print(_described(options, [(task.name, len(task.items), len(task.problems)) for task in tasks]))
         return 0

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..config import load_options
+from ..defaults import MOST_EVALUATIONS
 from ..runtime.paths import locate
 from ..study.candidates import METRICS
 from .arguments import add_measuring_options, add_option_file, add_overrides, at_least, new_parser, run
@@ -15,9 +16,9 @@ Find the solver, number of evaluations, grid and tau that suit a network and som
 
 Measures every scheme, tau and grid with at most --budget evaluations on centre crops of a few images of the option
 file's data. Prints and draws the Pareto front of quality against evaluations, and writes an option file with the
-cheapest setting on it that is not measurably worse than the best. Without clean images, quality is the distance to the
-result of 100 ODE steps; then only ODE solvers (tau 0) are compared, because solvers that add noise converge to other
-images. Measurements are kept: another budget or metric starts from them."""
+cheapest setting on it that is not measurably worse than the best; --store also keeps it with the weights. Without clean
+images, quality is the distance to the result of 100 ODE steps; then only ODE solvers (tau 0) are compared, because
+solvers that add noise converge to other images. Measurements are kept: another budget or metric starts from them."""
 
 
 def build_parser(prog: str) -> argparse.ArgumentParser:
@@ -28,7 +29,7 @@ def build_parser(prog: str) -> argparse.ArgumentParser:
     add_overrides(parser, "device=cpu seed=1")
     add(
         "--budget",
-        type=at_least(1, 10_000),
+        type=at_least(1, MOST_EVALUATIONS),
         default=20,
         metavar="N",
         help="most evaluations to try (default: %(default)s)",
@@ -37,6 +38,9 @@ def build_parser(prog: str) -> argparse.ArgumentParser:
     add_measuring_options(parser)
     add("-o", "--output", type=Path, default=Path("options/tuned.yml"), metavar="FILE",
         help="option file to write (default: %(default)s)")  # fmt: skip
+    add("--store", type=Path, metavar="OUT.safetensors",
+        help="also write the weights to this new file, with the setting as the solver that they recommend: restore.py, "
+        "the web page and the Python interface then use it by default")  # fmt: skip
     add("--results", type=Path, metavar="FOLDER", help="folder for measurements (default: results/tune-NAME)")
     return parser
 
@@ -62,6 +66,7 @@ def _tune(arguments: argparse.Namespace) -> int:
         images=arguments.images,
         size=arguments.size,
         output=arguments.output,
+        store=arguments.store,
         folder=arguments.results,
         dry_run=arguments.dry_run,
     )

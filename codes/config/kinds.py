@@ -57,7 +57,6 @@ class ForTraining:
 
 # No number is without bounds: one that is far too large would take all time or memory before it fails.
 LARGEST = 1_000_000_000
-LARGEST_SEED = 2**63 - 1
 LARGEST_SIDE = 100_000  # of an image, in pixels
 MOST_WORKERS = 1_000
 MOST_BLOCKS = 1_000  # sum of a list in a network's setting
@@ -127,6 +126,10 @@ def _is_list_of_values(value: Any) -> str:
 # from complaining about both.
 Sweep = Annotated[
     Annotated[T | None, Tag("one")] | Annotated[tuple[T | None, ...], MinLen(1), Tag("list")], Discriminator(_is_list)
+]
+# The same for what has no default to stand for null in a list.
+SweepOfNames = Annotated[
+    Annotated[T | None, Tag("one")] | Annotated[tuple[T, ...], MinLen(1), Tag("list")], Discriminator(_is_list)
 ]
 # The same for options whose value may itself be a list of numbers.
 SweepOfLists = Annotated[

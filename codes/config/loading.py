@@ -2,7 +2,7 @@
 
 import copy
 import difflib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,11 +39,12 @@ def options_for(path: Path, overrides: Sequence[str] = ()) -> Options:
     return checked(source, "restore")
 
 
-def checked(source: Source, kind: Kind, on_disk: bool = False) -> Options:
+def checked(source: Source, kind: Kind, on_disk: bool = False, later: Collection[Keys] = ()) -> Options:
     """The options of a source; raises OptionsError for everything that is wrong with them.
 
     on_disk   if anything is wrong, also name folders and weights that are missing; else the code that looks for them
               tells it later
+    later     options whose files are written before they are needed
     """
     take_from_beside(source)
     if kind == "restore":
@@ -57,7 +58,7 @@ def checked(source: Source, kind: Kind, on_disk: bool = False) -> Options:
         found = list(rules.problems(options, kind, source.file))
     if found:
         if on_disk:
-            found += _missing_files(source, kind, [keys for keys, _ in found])
+            found += _missing_files(source, kind, [*(keys for keys, _ in found), *later])
         found.sort(key=lambda problem: source.position(problem[0]))
         raise join(dict.fromkeys(source.message(keys, text) for keys, text in found))
     options, notes = as_published(options)

@@ -12,16 +12,14 @@ from typing import Annotated, Any, Literal, Self
 from annotated_types import Ge, Gt, Le, Lt
 from pydantic import BeforeValidator, Field, PrivateAttr, StringConstraints
 
-from ..defaults import SOLVER
+from ..defaults import LARGEST_SEED, MOST_EVALUATIONS, SOLVER
 from ..names import TASKS, OptionsError
 from ..networks.rows import CONTEXT_KEYS, NETWORKS
 from ..rows import DEGRADATIONS
-from ..solvers.options import MOST_EVALUATIONS
 from ..solvers.registry import SOLVERS
 from .dataset_options import DatasetOptions, DegradationOptions
 from .errors import Keys, error_at
 from .kinds import (
-    LARGEST_SEED,
     LARGEST_SIDE,
     Argument,
     Expected,
@@ -31,7 +29,7 @@ from .kinds import (
     Integer,
     Number,
     PositiveNumber,
-    Sweep,
+    SweepOfNames,
     Text,
     Unset,
     Workers,
@@ -67,7 +65,7 @@ _DEFAULT_SOLVER = ", ".join(f"`{key}: {str(value).lower()}`" for key, value in S
 
 
 class SDEOptions(Section):
-    algorithm: Annotated[Sweep[Algorithm] | None, Unset(_DEFAULT_SOLVER)] = Field(
+    algorithm: Annotated[SweepOfNames[Algorithm] | None, Unset(_DEFAULT_SOLVER)] = Field(
         None, description="the solver, see the table below; `sampling_mode` is another name for it"
     )
     max_sigma: Annotated[PositiveNumber | None, Unset("the checkpoint's, else 50")] = Field(

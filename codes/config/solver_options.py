@@ -10,7 +10,7 @@ from pydantic import Field, create_model, model_validator
 from ..defaults import NFE
 from ..solvers.options import OPTIONS, Option
 from ..solvers.registry import SOLVERS
-from .kinds import Expected, Integer, Number, Sweep, SweepOfLists, Unset
+from .kinds import Expected, Integer, Number, Sweep, SweepOfLists, SweepOfNames, Unset
 from .section import Section
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ class SolverOptions(create_model("SolverFields", __base__=Section, **_fields()))
 
 
 class Variant(SolverOptions):
-    algorithm: Annotated[Sweep[Algorithm], Unset("`sde.algorithm`")] = Field(None, description="the solver")
+    algorithm: Annotated[SweepOfNames[Algorithm], Unset("`sde.algorithm`")] = Field(None, description="the solver")
 
     @model_validator(mode="before")
     @classmethod

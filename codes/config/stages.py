@@ -1,17 +1,19 @@
 """Stages of a training: one option file, several runs, each with some options of its own."""
 
 import copy
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from ..names import FOLDER_NAME, OptionsError, is_folder_name
-from .errors import Keys, error_at, show
+from .errors import Keys, error_at, join, line, show
 from .loading import checked
 from .reading import BASED_ON, Source, put, read
 from .schema import Options
 
+T = TypeVar("T")
 _WEIGHTS: Keys = ("path", "pretrain_model_G")
 # A stage is named by its key, lies in the folder of the run, and runs where the stages before it ran.
 _COMMON = ("name", "results", "device", "stages", BASED_ON)
@@ -28,10 +30,31 @@ def load_stages(path: Path, overrides: Sequence[str] = (), *, on_disk: bool = Fa
     if whole.values.get("stages") is None:
         return (checked(whole, "train", on_disk),)
     stages: list[Options] = []
-    for name, changes in _listed(whole).items():
-        with in_stage(name):
-            stages.append(_stage(whole, name, changes, stages[-1] if stages else None))
+
+    def load(name: str, changes: Mapping[str, Any]) -> None:
+        # Where a stage cannot be used, the next one is read without its weights: what is wrong with it is still told.
+        stages.append(_stage(whole, name, changes, stages[-1] if stages else None, on_disk))
+
+    in_stages({name: partial(load, name, changes) for name, changes in _listed(whole).items()})
     return tuple(stages)
+
+
+def in_stages(calls: Mapping[str, Callable[[], T]]) -> list[T]:
+    """The results of a call for each stage; one OptionsError has all problems, each with the first stage that has it.
+
+    The name of a training without stages is ''.
+    """
+    results: list[T] = []
+    said: dict[str, str] = {}
+    for name, call in calls.items():
+        try:
+            results.append(call())
+        except OptionsError as error:
+            for text in str(error).splitlines():
+                said.setdefault(text, name)
+    if said:
+        raise join(_of_stage(text, name) for text, name in said.items())
+    return results
 
 
 def folder_of(options: Options) -> Path:
@@ -55,39 +78,42 @@ def in_stage(name: str) -> Iterator[None]:
     try:
         yield
     except OptionsError as error:
-        if not name:
-            raise
-        lines = str(error).splitlines()
-        raise OptionsError(
-            "\n".join(text if f"stages.{name}" in text else f"{text} (stage {name})" for text in lines)
-        ) from error
+        raise join(_of_stage(text, name) for text in str(error).splitlines()) from error
+
+
+def _of_stage(text: str, name: str) -> str:
+    return text if not name or f"stages.{name}" in text else f"{text} (stage {name})"
 
 
 def _listed(source: Source) -> dict[str, Mapping[str, Any]]:
     """The names of the stages and the options that each changes."""
     stages = source.values["stages"]
 
-    def wrong(*keys: str, text: str) -> OptionsError:
-        return error_at(source.file_of(("stages", *keys)), ("stages", *keys), text)
+    lines: list[str] = []
+
+    def wrong(*keys: str, text: str) -> None:
+        lines.append(line(source.file_of(("stages", *keys)), ("stages", *keys), text))
 
     if not isinstance(stages, dict) or not stages:
-        raise wrong(text=f"expected a mapping of stages, got {show(stages)}")
+        wrong(text=f"expected a mapping of stages, got {show(stages)}")
+        raise join(lines)
     for name, changes in stages.items():
         if not is_folder_name(name):
-            raise wrong(name, text=f"expected {FOLDER_NAME}")
+            wrong(name, text=f"expected {FOLDER_NAME}")
         if not isinstance(changes, dict | None):
-            text = f"expected a mapping of options, for example {{train.niter: 4000}}, got {show(changes)}"
-            raise wrong(name, text=text)
+            wrong(name, text=f"expected a mapping of options, for example {{train.niter: 4000}}, got {show(changes)}")
+            continue
         for key, value in (changes or {}).items():
             if key in _COMMON:
-                raise wrong(name, key, text="is common to all stages")
-            if "." not in key and isinstance(value, dict):
-                text = f"expected dotted keys, for example {key}.{next(iter(value), 'key')}"
-                raise wrong(name, key, text=text)
+                wrong(name, key, text="is common to all stages")
+            elif "." not in key and isinstance(value, dict):
+                wrong(name, key, text=f"expected dotted keys, for example {key}.{next(iter(value), 'key')}")
+    if lines:
+        raise join(lines)
     return {name: changes or {} for name, changes in stages.items()}
 
 
-def _stage(whole: Source, name: str, changes: Mapping[str, Any], before: Options | None) -> Options:
+def _stage(whole: Source, name: str, changes: Mapping[str, Any], before: Options | None, on_disk: bool) -> Options:
     source = copy.deepcopy(whole)
     del source.values["stages"]
     results, run = source.values.get("results") or "results", source.values.get("name") or source.file.stem
@@ -112,4 +138,5 @@ def _stage(whole: Source, name: str, changes: Mapping[str, Any], before: Options
             source.lines[place] = whole.lines["stages", name, key]
             if ("stages", name, key) in whole.inherited:
                 source.inherited[place] = whole.inherited["stages", name, key]
-    return checked(source, "train")
+    written_later = () if before is None or _WEIGHTS in source.renamed else (_WEIGHTS,)
+    return checked(source, "train", on_disk, written_later)

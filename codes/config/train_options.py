@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from annotated_types import Ge, Gt, Le, Lt, MinLen
 from pydantic import Field
 
-from ..solvers.options import MOST_EVALUATIONS
+from ..defaults import MOST_EVALUATIONS
 from .kinds import Count, Ignored, Integer, Number, Positive, PositiveNumber, Share, Text, Unset, Weight
 from .section import Section
 from .words import TaskName

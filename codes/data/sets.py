@@ -21,7 +21,7 @@ from .degradations import (
     super_resolution,
     tensor_degradation,
 )
-from .images import ImageError, Picture, decode_picture, read_bytes, to_uint8
+from .images import ImageError, Picture, check_memory, decode_picture, image_header, read_bytes, to_uint8
 from .pairs import DataError, Item, Pattern, find_images, find_tasks, pair
 
 
@@ -74,11 +74,18 @@ def sources_of(task: Task, lq: str | None, gt: str | None) -> Sources:
     return Sources(task.made if lq is None else lq + enlarged, gt or "")
 
 
-def load_item(task: Task, item: Item, seed: int) -> Loaded:
-    """Read an item's images; a bad file is reported in `problem` instead of raised."""
+def load_item(task: Task, item: Item, seed: int, *, bytes_per_pixel: float = 0.0) -> Loaded:
+    """Read an item's images; a bad file is reported in `problem` instead of raised.
+
+    bytes_per_pixel   memory that restoring it is going to take: an image without room for that is not even decoded
+    """
     try:
         item.name.encode()
         lq_file, gt_file = (None if path is None else read_bytes(path) for path in (item.lq, item.gt))
+        header = image_header(lq_file or gt_file or b"")
+        if header is not None:
+            pixels = header.pixels * (task.enlarge**2 if lq_file else 1)
+            check_memory(pixels, bytes_per_pixel, str(item.lq or item.gt), "restoring")
         sources = sources_of(task, *(None if file is None else digest(file) for file in (lq_file, gt_file)))
         gt = None if gt_file is None else decode_picture(gt_file, str(item.gt))
         if lq_file is not None:

@@ -31,7 +31,7 @@ from ..runtime.locks import claim
 from ..runtime.paths import locate
 from ..runtime.problems import Damaged
 from ..solvers import Solver
-from .folder import make_folder
+from .folder import made_otherwise, make_folder
 from .records import Record, read_records, read_scores, with_scores
 
 log = logging.getLogger(__name__)
@@ -124,10 +124,7 @@ def _bind(
         changes["options"] = [f"which ones cannot be told: {FILE} was damaged or lost"]
     if any(changes.values()):
         what = " and ".join(kind for kind, lines in changes.items() if lines)
-        raise OptionsError(
-            f"{folder}: was made with other {what}, and resuming would mix results; --fresh starts a new folder\n"
-            + "\n".join(f"  {line}" for lines in changes.values() for line in lines)
-        )
+        raise made_otherwise(folder, what, (line for lines in changes.values() for line in lines))
     labels = choose_labels({label: solver_options(solver) for label, solver, _ in restorer.solvers}, solvers, relabel)
     for own, label in labels.items():
         if own != label:

@@ -1,5 +1,6 @@
 """The results folder of a run, and that of a training in particular, which refuses to mix different options."""
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -82,10 +83,15 @@ def _write_or_compare(written: Path, content: dict[str, Any]) -> None:
         raise OptionsError(f"{written}: damaged, not options; delete it to go on with those given now")
     changes = difference(_binding(found), _binding(content))
     if changes:
-        raise OptionsError(
-            f"{written.parent}: was made with other options, and resuming would mix results; --fresh starts a new "
-            "folder\n" + "\n".join(f"  {change}" for change in changes)
-        )
+        raise made_otherwise(written.parent, "options", changes)
+
+
+def made_otherwise(
+    folder: Path, what: str, changes: Iterable[str], remedy: str = "--fresh starts a new folder"
+) -> OptionsError:
+    """The error for a folder whose results do not belong together with those to come."""
+    lines = "".join(f"\n  {change}" for change in changes)
+    return OptionsError(f"{folder}: was made with other {what}, and resuming would mix results; {remedy}{lines}")
 
 
 def _binding(content: dict[str, Any], at: str = "") -> dict[str, Any]:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import NoReturn
@@ -30,6 +31,7 @@ from ..data.resizing import shrunk
 from ..data.sets import Loaded, Task, load_item
 from ..metrics import Scorer
 from ..restoration.restorer import Restorer
+from ..restoration.tiling import BYTES_PER_PIXEL
 from ..runtime.distributed import Process
 from ..runtime.files import digest, write_atomically
 from ..runtime.problems import explain
@@ -188,13 +190,15 @@ def restorations(
     def count(info: StepInfo) -> None:
         steps.update()
 
+    # Where memory ends, a GPU raises an error; a CPU's system may end the process.
+    bytes_per_pixel = BYTES_PER_PIXEL if restorer.device.type == "cpu" else 0
     before = 0
     for task in job.tasks:
         items = open_items(job, task, done)
         # Take turns across tasks, so that tasks with a single image are divided too.
         mine = items[(process.rank - before) % process.world :: process.world]
         before += len(items)
-        for batch in batches(job, task, mine, readers, outcome, stop):
+        for batch in batches(job, task, mine, readers, outcome, stop, bytes_per_pixel):
             too_large: set[str] = set()
             for label, plan in job.plans:
                 todo = [loaded for loaded in batch if (task.name, label, loaded.item.name) not in done]
@@ -344,14 +348,16 @@ def batches(
     readers: ThreadPoolExecutor,
     outcome: Outcome,
     stop: threading.Event,
+    bytes_per_pixel: float,
 ) -> Iterator[list[Loaded]]:
     """Read images ahead, and batch consecutive ones of equal size."""
     mine = iter(items)
+    load = partial(load_item, task, bytes_per_pixel=bytes_per_pixel)
     ahead: deque[Future[Loaded]] = deque()
 
     def read_ahead() -> None:
         for item in islice(mine, max(0, 2 * job.batch_size + 1 - len(ahead))):
-            ahead.append(readers.submit(load_item, task, item, image_seed(job.seed, task.name, item.name)))
+            ahead.append(readers.submit(load, item, image_seed(job.seed, task.name, item.name)))
 
     batch: list[Loaded] = []
     read_ahead()

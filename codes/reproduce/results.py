@@ -11,7 +11,7 @@ from typing import Any
 from ..evaluation.records import INPUT, Record, read_records, read_scores, record_of, with_scores
 from ..evaluation.statistics import Estimate, estimate, paired, pooled
 from ..evaluation.tables import QUALITY, mean
-from ..runtime.files import read_lines
+from ..runtime.files import read_json, read_lines
 from .catalogue import METHODS, SAME
 
 CELLS_FILE = "cells.json"
@@ -160,7 +160,7 @@ def collect(root: Path) -> Results:
         notes += [note for note in summary["notes"] if note not in notes and not note.startswith("fewer images")]
         if (folder / "environment.json").is_file():
             starts += json.loads((folder / "environment.json").read_text())
-    settings = json.loads(settings_file.read_text())
+    settings = read_json(settings_file)
     return Results(
         settings=settings,
         environment=_environment(starts),

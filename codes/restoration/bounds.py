@@ -2,8 +2,6 @@
 
 from .tiling import LEAST_TILE
 
-MOST_SAMPLES, LARGEST_SEED = 1000, 2**63 - 1
-
 
 def check_whole(name: str, value: object, low: int, high: int) -> None:
     """Raise ValueError unless it is an integer within bounds."""

@@ -8,23 +8,70 @@ from typing import Self
 from tqdm import tqdm
 
 
-class Meter:
-    """A bar on a terminal: megapixels that are done, and the time left at the speed of the work so far.
+class Pace:
+    """The time that is left of several pieces of work, of any unit, that are done one after the other.
 
-    Only restored megapixels count for the speed: a photo that is skipped or left as it is takes no time.
+    What is left of the current piece takes as long as it took since its first report: reading and preparing come
+    before that, and would make the rest of a large photo look many times longer. The pieces that follow take as long
+    as those that are finished. A piece that was skipped says nothing about the speed.
+    """
+
+    def __init__(self, total: float, clock: Callable[[], float] = time.perf_counter) -> None:
+        self._clock = clock
+        self.total = total
+        self.done = 0.0  # of pieces that are finished in any way
+        self.size = self.share = 0.0  # of the current piece
+        self._begun = self._reported = 0.0  # when the current piece was begun, and when its first report came
+        self._first = 1.0  # the share of that report
+        self._worked = self._seconds = 0.0  # pieces that were work, and the time they took
+
+    def begin(self, size: float) -> None:
+        """The next piece begins."""
+        self.size, self.share, self._first, self._begun = size, 0.0, 1.0, self._clock()
+
+    def advance(self, share: float) -> None:
+        """A share of the current piece is done."""
+        if self.share == 0:
+            self._first, self._reported = share, self._clock()
+        self.share = share
+
+    def end(self, worked: bool) -> None:
+        """The current piece is finished; `worked` says whether that took work."""
+        if worked:
+            self._worked += self.size
+            self._seconds += self._clock() - self._begun
+        self.done += self.size
+        self.size = self.share = 0.0
+
+    @property
+    def left(self) -> float | None:
+        """Seconds left; None as long as nothing is known."""
+        others = self._seconds / self._worked if self._worked else None
+        own = others
+        if self.size > 0 and self.share > self._first:
+            own = (self._clock() - self._reported) / (self.size * (self.share - self._first))
+        later = own if others is None else others
+        if own is None or later is None:
+            return None
+        return own * self.size * (1 - self.share) + later * max(self.total - self.done - self.size, 0.0)
+
+    @property
+    def left_in_words(self) -> str:
+        """Such as 'about 1:35 min left'; empty where nothing is left, or nothing is known."""
+        left = self.left
+        return "" if left is None or left < 0.5 else f"about {spoken(left)} left"
+
+
+class Meter(Pace):
+    """A pace with a bar on a terminal.
 
     sizes   megapixels of each photo, in the order in which they are begun
     """
 
     def __init__(self, sizes: Sequence[float], clock: Callable[[], float] = time.perf_counter) -> None:
-        self._clock = clock
-        self.total = sum(sizes)
+        super().__init__(sum(sizes), clock)
         self.count = len(sizes)
-        self.done = 0.0  # megapixels of photos that are finished in any way
         self.number = 0  # of the current photo, from 1
-        self._size = self._share = 0.0  # of the current photo
-        self._begun: float | None = None
-        self._worked = self._seconds = 0.0  # megapixels restored, and the time it took
         self._bar = tqdm(total=self.total, bar_format="{percentage:3.0f}% |{bar}| {desc}", disable=None)
 
     def __enter__(self) -> Self:
@@ -38,39 +85,25 @@ class Meter:
     def begin(self, size: float) -> None:
         """The next photo begins."""
         self.number += 1
-        self._size, self._share, self._begun = size, 0.0, self._clock()
+        super().begin(size)
         self._show()
 
     def advance(self, share: float) -> None:
         """A share of the current photo is restored."""
-        self._share = share
+        super().advance(share)
         self._show()
 
-    def end(self, restored: bool) -> None:
-        """The current photo is finished; `restored` says whether that was work."""
-        if restored and self._begun is not None:
-            self._worked += self._size
-            self._seconds += self._clock() - self._begun
-        self.done += self._size
-        self._size = self._share = 0.0
-        self._begun = None
+    def end(self, worked: bool) -> None:
+        """The current photo is finished."""
+        super().end(worked)
         self._show()
-
-    @property
-    def left(self) -> float | None:
-        """Seconds left; None as long as nothing is known."""
-        worked, seconds = self._worked, self._seconds
-        if self._begun is not None and self._share > 0:
-            worked, seconds = worked + self._size * self._share, seconds + self._clock() - self._begun
-        remaining = self.total - self.done - self._size * self._share
-        return None if worked == 0 else seconds / worked * max(remaining, 0.0)
 
     def _show(self) -> None:
-        done = self.done + self._size * self._share
-        photo = f", photo {min(self.number, self.count)} of {self.count}" if self.count > 1 else ""
-        left = "" if self.left is None else f", {spoken(self.left)} left"
+        done = self.done + self.size * self.share
+        photo = f"photo {min(self.number, self.count)} of {self.count}" if self.count > 1 else ""
+        texts = [f"{done:.1f} of {self.total:.1f} megapixels", photo, self.left_in_words]
         self._bar.n = min(done, self.total)
-        self._bar.set_description_str(f"{done:.1f} of {self.total:.1f} megapixels{photo}{left}")
+        self._bar.set_description_str(", ".join(filter(None, texts)))
 
 
 def spoken(seconds: float) -> str:

@@ -225,12 +225,13 @@ class Results:
         digests = {file: digest(content) for file, content in files.items()}
         record = {"name": name, "source": source, "settings": self.settings, **facts, "files": digests}
         path = self.folder / RECORDS
-        alone = _version(path) == self._seen
         with closing(JsonLines(path)) as lines:
-            lines.append(record)
+            before, after = lines.append(record)
         self._records[name] = record
-        if alone:
-            self._seen = _version(path)
+        if before == (
+            self._seen[0] if self._seen else 0
+        ):  # else other processes wrote records that are still to be read
+            self._seen = after.st_size, after.st_mtime_ns
         for file, content in files.items():
             write_atomically(self.folder / file, content)
 

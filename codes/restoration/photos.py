@@ -29,7 +29,7 @@ from ..data.images import (
 from ..runtime.files import digest
 from ..runtime.problems import Busy, FileError, check_regular, explain
 from ..runtime.signals import stop_on_signal
-from .meter import Meter, spoken
+from .meter import Meter
 from .photo_files import RECORDS, Photo, Results, find_photos
 from .restorer import Restoration, Restorer
 from .tiling import BYTES_PER_PIXEL
@@ -178,13 +178,17 @@ def described(recognised: dict[str, float]) -> str:
     return ", ".join(f"{word} {100 * share:.0f} %" for word, share in recognised.items() if share > 0.01)
 
 
-def applied(restoration: Restoration) -> str:
-    """What the strength was, as text; empty for a whole restoration."""
-    if restoration.strength == 1:
+def applied(restoration: Restoration, settings: RestoreSettings, restorer: Restorer) -> str:
+    """What was applied of the restoration, as text, with what the network's rule went by; empty for all of it.
+
+    Where the rule decides, it is always told.
+    """
+    decided = settings.strength is None and restorer.careful is not None
+    if restoration.strength == 1 and not decided:
         return ""
-    if restoration.strength == 0:
-        return "left as it is, "
-    return f"strength {restoration.strength:.2f}, "
+    text = "left as it is" if restoration.strength == 0 else f"strength {restoration.strength:.2f}"
+    likely = next(iter(restoration.recognised.items()), None) if decided and restoration.recognised else None
+    return text if likely is None else f"{text} ({likely[0]} {100 * likely[1]:.0f} %)"
 
 
 # ---- all photos
@@ -243,8 +247,8 @@ def run(restorer: Restorer, inputs: Sequence[str], output: Path, settings: Resto
                 meter.end(bool(result))
                 report.count(result)
                 if result:
-                    left = "" if meter.left is None else f", about {spoken(meter.left)} left"
-                    say(f"{output / photo.name}: {result} ({meter.number} of {len(photos)}{left})")
+                    where = ", ".join(filter(None, [f"{meter.number} of {len(photos)}", meter.left_in_words]))
+                    say(f"{output / photo.name}: {result} ({where})")
             if stop.is_set():
                 report.interrupted = True
                 break
@@ -328,7 +332,8 @@ def _claimed(
     start = time.perf_counter()
     restoration = restored(restorer, picture, settings, progress)
     results.write(photo.name, source, encoded(picture, restoration, names), facts(restoration))
-    return f"{applied(restoration)}{time.perf_counter() - start:.1f} s"
+    seconds = f"{time.perf_counter() - start:.1f} s"
+    return ", ".join(filter(None, [applied(restoration, settings, restorer), seconds]))
 
 
 def facts(restoration: Restoration) -> dict[str, Any]:
@@ -361,7 +366,7 @@ def pipe(restorer: Restorer, source: BinaryIO, target: BinaryIO, settings: Resto
     restoration = restored(restorer, picture, settings, lambda share: None)
     if settings.describe and restoration.recognised is not None:
         say(f"stdin: {described(restoration.recognised)}")
-    if restoration.strength < 1:
-        say(f"stdin: {applied(restoration)}".rstrip(", "))
+    if text := applied(restoration, settings, restorer):
+        say(f"stdin: {text}")
     target.write(encode_like(picture, restoration.sample, suffix))
     target.flush()

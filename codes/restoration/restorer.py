@@ -23,7 +23,7 @@ from ..runtime.device import memory_budget
 from ..sde import MeanRevertingSDE
 from ..solvers import Plan, PlannedSolver, Solver, make_plan, sample
 from ..solvers.sampling import Network
-from .bounds import LARGEST_SEED, MOST_SAMPLES, check_strength, check_tile, check_whole
+from .bounds import check_strength, check_tile, check_whole
 from .hub import OnTheHub
 from .progress import Callback, Progress, counted, reporting, within
 from .tiling import SMALLEST_TILE, tile_count, tile_within, tiled
@@ -170,8 +170,8 @@ class Restorer(OnTheHub):
                             an exception it raises stops the restoration
         return_trajectory   keep the states between the evaluations
         """
-        check_whole("n", n, 1, MOST_SAMPLES)
-        check_whole("seed", seed, 0, LARGEST_SEED - n)
+        check_whole("n", n, 1, defaults.MOST_SAMPLES)
+        check_whole("seed", seed, 0, defaults.LARGEST_SEED - n)
         check_strength(strength)
         if tile is not None:
             check_tile(tile)

@@ -53,7 +53,7 @@ def write_all(file: io.FileIO, content: Any) -> int:
 
 
 def write_whole(path: Path, write: Callable[[BinaryIO], object]) -> None:
-    """Let `write` fill a file under a temporary name, flush it to disk and rename it to `path`."""
+    """Let `write` fill a file under a temporary name, flush it to disk, rename it to `path` and flush the folder."""
     path.parent.mkdir(parents=True, exist_ok=True)
     part, name = _new_part(path)
     try:
@@ -62,6 +62,7 @@ def write_whole(path: Path, write: Callable[[BinaryIO], object]) -> None:
             os.fsync(part.fileno())
             name.chmod(0o644)  # mkstemp gives 0600
             name.replace(path)
+        _flush_folder(path.parent)
     except BaseException as error:
         name.unlink(missing_ok=True)
         cause = part.failure or error
@@ -69,6 +70,21 @@ def write_whole(path: Path, write: Callable[[BinaryIO], object]) -> None:
             raise
         # The name that the caller knows.
         raise OSError(cause.errno, cause.strerror or str(cause), str(path)) from error
+
+
+def _flush_folder(folder: Path) -> None:
+    """Let a renaming outlive a power failure. Where folders cannot be flushed, the file is whole all the same."""
+    try:
+        handle = os.open(folder, os.O_RDONLY)
+    except OSError:  # Windows, or a folder that may be written to but not listed
+        return
+    try:
+        os.fsync(handle)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP, errno.EBADF, errno.EACCES):
+            raise
+    finally:
+        os.close(handle)
 
 
 def _new_part(path: Path) -> tuple[Part, Path]:
@@ -282,14 +298,20 @@ class JsonLines:
         self._mutex = threading.Lock()
         self._path = path
         path.parent.mkdir(parents=True, exist_ok=True)
+        is_new = not path.exists()
         self._file = io.FileIO(path, "ab+")
+        if is_new:
+            _flush_folder(path.parent)
         with locked(self._file.fileno()) as alone:
             tail = _unfinished(self._file)
             if tail and alone and tail.startswith(b"{") and _parsed(tail) is None:
                 self._file.truncate(self._file.seek(0, os.SEEK_END) - len(tail))
 
-    def append(self, value: dict[str, Any]) -> None:
-        """Write one line and flush it to disk; leaves no half of it if the disk is full."""
+    def append(self, value: dict[str, Any]) -> tuple[int, os.stat_result]:
+        """Write one line and flush it to disk; leaves no half of it if the disk is full.
+
+        Returns the length of the file before it, and the state of the file right after it, before anyone else writes.
+        """
         line = _line(value)
         with self._mutex, locked(self._file.fileno()) as alone:
             end = self._file.seek(0, os.SEEK_END)
@@ -300,6 +322,7 @@ class JsonLines:
                 if alone:
                     self._file.truncate(end)
                 raise OSError(error.errno, error.strerror, str(self._path)) from error
+            return end, os.fstat(self._file.fileno())
 
     def close(self) -> None:
         """Close the file."""

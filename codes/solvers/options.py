@@ -15,11 +15,9 @@ from numbers import Integral, Real
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from ..defaults import NFE
+from ..defaults import MOST_EVALUATIONS, NFE
 from ..names import OptionValueError, Prediction, check_choice
 from .registry import GRIDS, SOLVERS
-
-MOST_EVALUATIONS = 10_000  # far more than any solver gains from
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,10 +4,12 @@ Measuring goes through the evaluation's own loop, so that results are kept and s
 """
 
 import json
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,7 @@ from ..data.images import read_image, save_image, to_uint8
 from ..data.pairs import Item, image_seed
 from ..data.resizing import middle
 from ..data.sets import Task, find_data, load_item
+from ..evaluation.folder import made_otherwise
 from ..evaluation.job import Job, together
 from ..evaluation.records import read_records
 from ..evaluation.run import Score, run
@@ -31,8 +34,10 @@ from ..restoration.loading import restorer_of
 from ..restoration.restorer import Restorer
 from ..runtime.device import choose_device
 from ..runtime.distributed import Process, processes
-from ..runtime.files import digest, write_atomically
+from ..runtime.files import digest, read_json, remove_leftovers, write_json
+from ..runtime.locks import claim
 from ..runtime.paths import locate
+from ..runtime.problems import Damaged
 from ..solvers import Plan, Solver, make_plan
 from .candidates import METRICS, Candidate, values_of
 
@@ -72,7 +77,8 @@ class Bench:
     def run(self, plans: Iterable[tuple[str, Plan]]) -> None:
         """Restore all images with these plans; what is on record is not done again."""
         job = Job(folder=self.folder, tasks=self.tasks, plans=tuple(plans), seed=self.seed, sheet_images=0)
-        outcome = together(self.process.gather(run(job, self.restorer, self.score, self.process)))
+        inputs = {(task.name, item.name) for task in self.tasks for item in task.items}  # nobody asks for their scores
+        outcome = together(self.process.gather(run(job, self.restorer, self.score, self.process, inputs)))
         if outcome.interrupted:
             raise Stopped(f"interrupted; the same command continues in {self.folder}", 130)
         problems = [line for lines in outcome.problems.values() for line in lines]
@@ -120,7 +126,7 @@ def open_benches(
     """
     first = next(iter(options.values()))
     device = choose_device(first.device)
-    with processes(device) as process:
+    with processes(device) as process, ExitStack() as claims:
         tasks = find_data(first)
         scorer, notes = make_scorer(list(METRICS), 0, device)
         if notes and without_lpips is not None:
@@ -129,6 +135,10 @@ def open_benches(
         for folder, chosen in options.items():
             restorer = restorer_of(chosen, device)
             if bind:
+                if process.is_main:  # another run waits, and then finds the measurements
+                    folder.mkdir(parents=True, exist_ok=True)
+                    claims.enter_context(claim(folder, wait=None, say=partial(print, file=sys.stderr)))
+                    remove_leftovers(folder)
                 open_folder(folder, fingerprint(chosen, images, size), process)
             bench = Bench(
                 folder=folder,
@@ -215,15 +225,20 @@ def pooled_values(bench: Bench, candidates: Sequence[Candidate]) -> dict[str, di
 def open_folder(folder: Path, settings: Mapping[str, Any], process: Process, option: str = "-o") -> None:
     """Make a folder for results, or refuse one of other settings; `option` is the one that chooses the folder."""
     path = folder / "made-for.json"
-    if path.is_file():
-        changes = difference(json.loads(path.read_text()), json.loads(json.dumps(settings)))
+    remedy = f"choose another {option}"
+    try:
+        before = read_json(path)
+        if not isinstance(before, dict | None):
+            raise Damaged(f"{path}: damaged, no settings")
+    except Damaged as error:
+        raise OptionsError(f"{error}; what the results there were made with is lost: {remedy}") from None
+    process.barrier()  # no process writes before all have read
+    if before is None and process.is_main:
+        write_json(path, dict(settings))
+    elif before is not None:
+        changes = difference(before, json.loads(json.dumps(settings)))
         if changes:
-            raise OptionsError(
-                f"{folder}: was made with other settings, going on would mix results; choose another {option}\n"
-                + "\n".join(f"  {change}" for change in changes)
-            )
-    elif process.is_main:
-        write_atomically(path, (json.dumps(settings, indent=1) + "\n").encode())
+            raise made_otherwise(folder, "settings", changes, remedy)
     process.barrier()
 
 

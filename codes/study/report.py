@@ -4,14 +4,13 @@ Several networks, some trained and some synthetic, are asked the same questions.
 over the same images with its standard error; one within two standard errors is called none.
 """
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ..evaluation import tables
 from ..evaluation.records import Record, read_records
-from ..runtime.files import write_atomically
+from ..runtime.files import read_json, write_atomically
 from .candidates import METRICS, Candidate, Losses, choose, deficit, mean, values_of
 from .figures import FIGURES
 
@@ -158,7 +157,7 @@ def read(folder: Path) -> Study:
     names = sorted(path.name for path in folder.iterdir() if path.is_dir() and list(path.glob("records.*.jsonl")))
     exact = {}
     for path in folder.glob(f"*/{EXACT}"):
-        scores = json.loads(path.read_text()).values()
+        scores = read_json(path).values()
         exact[path.parent.name] = {name: sum(each[name] for each in scores) / len(scores) for name in METRICS}
     return collect({name: read_records(folder / name).values() for name in names}, exact)
 
@@ -380,7 +379,7 @@ def _notes(folder: Path) -> list[str]:
     """The images and weights of each network."""
     notes = []
     for path in sorted(folder.glob("*/made-for.json")):
-        made = json.loads(path.read_text())
+        made = read_json(path)
         about = made["weights"].removeprefix("synthetic: ")
         if about == made["weights"]:
             about = f"weights {about[:12]}, {made['images']} photograph{'s' * (made['images'] > 1)} of each task"

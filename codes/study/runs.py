@@ -1,6 +1,5 @@
 """The runs behind the solver study: every candidate with every network, trained and synthetic."""
 
-import json
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -15,7 +14,7 @@ from ..data.pairs import Item
 from ..data.sets import Task
 from ..restoration.restorer import Restorer
 from ..runtime.environment import write_environment
-from ..runtime.files import write_atomically
+from ..runtime.files import write_json
 from ..sde import MeanRevertingSDE
 from . import report
 from .bench import Bench, Stopped, open_benches, open_folder
@@ -79,8 +78,7 @@ def synthetic_bench(name: str, folder: Path, like: Bench, *, bind: bool = True) 
         made = {"weights": f"synthetic: {row.about}", "problem": repr(problem), "error": repr(row.error)}
         open_folder(folder / name, {**made, "images": IMAGES, "size": SIZE}, like.process)
         if like.process.is_main and not (folder / name / report.EXACT).is_file():
-            scores = json.dumps(_exact_scores(problem, items, like), indent=1) + "\n"
-            write_atomically(folder / name / report.EXACT, scores.encode())
+            write_json(folder / name / report.EXACT, _exact_scores(problem, items, like))
     return replace(
         like,
         folder=folder / name,

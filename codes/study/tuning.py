@@ -2,11 +2,20 @@
 
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
-from ..config import Options, resolved
+from ..config import Options, OptionsError, resolved
 from ..evaluation.records import read_records
+from ..networks.checkpoints import read_checkpoint, save_checkpoint
+from ..networks.recommended import Recommended
+from ..restoration.loading import sde_settings
+from ..restoration.restorer import Restorer
+from ..runtime.files import write_atomically
+from ..runtime.locks import claim
+from ..runtime.paths import locate
+from ..solvers import Solver
 from .bench import Stopped, open_benches, with_reference
 from .candidates import (
     METRICS,
@@ -32,14 +41,18 @@ def tune(
     images: int,
     size: int,
     output: Path,
+    store: Path | None = None,
     folder: Path | None = None,
     dry_run: bool = False,
 ) -> int:
     """Measure every scheme, tau and grid, print and draw the front, and write an option file; returns the exit code.
 
+    With `store` the weights are also written to a new file that recommends the solver.
     Without clean images the reference is a long run of the ODE. Then only solvers of the ODE are compared: solvers
     with noise lead elsewhere.
     """
+    if store is not None:
+        check_can_be_stored(options, store)
     folder = folder or Path(options.results) / f"tune-{options.run_name}"
     without_lpips = "; or choose --metric psnr" if metric == "lpips" else None
     try:
@@ -81,7 +94,38 @@ def tune(
     ]
     written = write_new(output, tuned_options(resolved(options), chosen, notes))
     print(f"wrote {written} and {drawn[0]}; run it: python test.py -opt {written}")
+    if store is not None:
+        save_recommending(
+            bench.restorer, locate(options.path.pretrain_model_G or ""), store, Solver(**chosen.options())
+        )
+        print(f"wrote {store}: restore.py, the page and load_restorer take this solver by default")
     return 0
+
+
+def check_can_be_stored(options: Options, target: Path) -> None:
+    """Raise OptionsError for a place that no weights can be written to, before anything is measured."""
+    if target.suffix != ".safetensors":
+        raise OptionsError(f"{target}: expected a name ending in .safetensors")
+    if target.exists():
+        raise OptionsError(f"{target}: exists already; choose another name")
+    if options.path.pretrain_model_G is None:
+        raise options.error(("path", "pretrain_model_G"), "missing, nothing to store a solver with")
+
+
+def save_recommending(restorer: Restorer, weights: Path, target: Path, solver: Solver) -> None:
+    """Write the weights of a restorer to a new file that describes itself and recommends a solver."""
+    known = restorer.metadata
+    assert known is not None
+    metadata = replace(
+        known,
+        fit_target=restorer.fit_target,
+        sde=sde_settings(restorer.sde),
+        recommended=replace(known.recommended or Recommended(), solver=solver),
+    )
+    try:
+        save_checkpoint(target, read_checkpoint(weights).state, metadata)
+    except ValueError as error:
+        raise OptionsError(str(error)) from error
 
 
 def front_lines(losses: Mapping[Candidate, Losses], chosen: Candidate, metric: str, seconds: float) -> list[str]:
@@ -100,10 +144,10 @@ def front_lines(losses: Mapping[Candidate, Losses], chosen: Candidate, metric: s
 
 def write_new(path: Path, text: str) -> Path:
     """Write a file, under a numbered name where another file is in its place."""
-    number, free = 1, path
-    while free.exists() and free.read_text() != text:
-        number += 1
-        free = path.with_name(f"{path.stem}-{number}{path.suffix}")
-    free.parent.mkdir(parents=True, exist_ok=True)
-    free.write_text(text)
+    with claim(path, wait=None):  # of several at once, each takes a name of its own
+        number, free = 1, path
+        while free.exists() and free.read_text() != text:
+            number += 1
+            free = path.with_name(f"{path.stem}-{number}{path.suffix}")
+        write_atomically(free, text.encode())
     return free

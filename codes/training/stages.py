@@ -4,13 +4,14 @@ import gc
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 
 import torch
 import yaml
 
 from ..config import Options, difference, resolved
-from ..config.stages import folder_of, in_stage, last_weights
+from ..config.stages import folder_of, in_stage, in_stages, last_weights
 from ..evaluation.folder import open_folder, prepare_folder
 from ..runtime.device import choose_device
 from ..runtime.distributed import Process, processes
@@ -82,12 +83,12 @@ def describe(stages: Stages) -> str:
 
 def find_all(stages: Stages) -> list[Inputs]:
     """The inputs of all stages, so that what is missing for a late one is reported before the first begins."""
-    found = []
-    for i, stage in enumerate(stages):
-        follows = i > 0 and _follows(stage, stages[i - 1])
-        with in_stage(_title(stages, stage)):
-            found.append(find_inputs(stage, later=("pretrain_model_G",) if follows else ()))
-    return found
+
+    def find(i: int) -> Inputs:
+        follows = i > 0 and _follows(stages[i], stages[i - 1])
+        return find_inputs(stages[i], later=("pretrain_model_G",) if follows else ())
+
+    return in_stages({_title(stages, stage): partial(find, i) for i, stage in enumerate(stages)})
 
 
 def _network(stage: Options, before: Options | None) -> str:

@@ -158,6 +158,18 @@ def test_bad_stages_are_reported_in_one_line(copy, given, expected):
     assert isinstance(given, list) or next(name for name in given if name != "ok") in message
 
 
+def test_the_problems_of_all_stages_are_told_in_one_go(copy, capsys):
+    """Each once, with the first stage that has it; and the folders and weights that are missing."""
+    given = {"a": {"train.niter": 0}, "b": {"train.nitre": 5}, "c": {}, "d": {"path.grow_from": "none.pth"}}
+    file = staged(copy, tile=3, stages=given, path={"daclip": "absent.pt"})
+    assert train(["-opt", str(file)]) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert sorted(line.split(": ")[1] for line in lines) == [
+        "path.daclip", "stages.a.train.niter", "stages.b.train.nitre", "stages.d.path.grow_from", "tile",
+    ]  # fmt: skip
+    assert all(line.endswith("(stage a)") for line in lines if "stages." not in line)
+
+
 def test_what_is_missing_for_a_late_stage_is_reported_before_the_first(copy, capsys):
     late = {"base": {}, "sharp": {"datasets.train.dataroot_GT": "nowhere"}}
     assert train(["-opt", str(staged(copy, stages=late))]) == 2

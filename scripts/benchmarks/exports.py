@@ -3,6 +3,7 @@
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,10 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
+def _first(graph: Callable[[Any, Any], Any], image: Any, noise: Any) -> Any:
+    return graph(image, noise)[0]
+
+
 def _measure(
     restorer: Restorer, graphs: dict[Format, Callable[[Any, Any], Any]], nfe: int, size: int, repeats: int
 ) -> dict[str, Any]:
@@ -53,7 +58,7 @@ def _measure(
     noise = torch.stack([torch.randn(image.shape, generator=rng)[None] for _ in range(module.draws)]).numpy()
     works: dict[str, Callable[[], Any]] = {
         "torch": lambda: restorer(image, nfe=nfe, seed=0, strength=1.0).numpy(),
-        **{name: lambda graph=graph: graph(image[None].numpy(), noise)[0] for name, graph in graphs.items()},
+        **{name: partial(_first, graph, image[None].numpy(), noise) for name, graph in graphs.items()},
     }
     best, outputs = dict.fromkeys(works, float("inf")), {}
     for turn in range(repeats + 1):  # the first turn packs weights and gets memory

@@ -259,6 +259,9 @@ def check_archive(path: Path) -> None:
             # Neither library compresses, so a small file cannot hide a huge one.
             if any(entry.compress_type != zipfile.ZIP_STORED for entry in entries):
                 raise Damaged(f"{path}: damaged, it has compressed parts")
+            # What is checked here must be what torch reads: it goes by the other length.
+            if any(entry.compress_size != entry.file_size for entry in entries):
+                raise Damaged(f"{path}: damaged, the lengths of its parts contradict each other")
             if sum(entry.file_size for entry in entries) > size:
                 raise Damaged(f"{path}: damaged, its parts overlap")
             wrong = archive.testzip()

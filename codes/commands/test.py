@@ -3,7 +3,6 @@
 import argparse
 import logging
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +50,10 @@ def _test(arguments: argparse.Namespace) -> int:
     from ..runtime.distributed import processes
 
     checks: list[Callable[[], Any]] = [lambda: find_data(options), lambda: check_weights(options)]
-    solvers = partial(build_solvers, options, build_sde(options))
+
+    def solvers() -> object:
+        return build_solvers(options, build_sde(options))
+
     if arguments.dry_run:
         checks.append(solvers)
     try:

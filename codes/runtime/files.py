@@ -259,6 +259,9 @@ def check_archive(path: Path) -> None:
             # Neither library compresses, so a small file cannot hide a huge one.
             if any(entry.compress_type != zipfile.ZIP_STORED for entry in entries):
                 raise Damaged(f"{path}: damaged, it has compressed parts")
+            # Checked must be what torch reads: it goes by the other length, and reads nothing from a folder.
+            if any(entry.compress_size != entry.file_size or entry.external_attr & 0x10 for entry in entries):
+                raise Damaged(f"{path}: damaged, the list of its parts is wrong")
             if sum(entry.file_size for entry in entries) > size:
                 raise Damaged(f"{path}: damaged, its parts overlap")
             wrong = archive.testzip()

@@ -148,6 +148,18 @@ def test_a_state_cut_off_anywhere(state, tmp_path):
             checkpoints.read(path)
 
 
+def test_a_state_whose_list_of_parts_is_wrong(state, tmp_path):
+    """Found by the test below: the checksums were right, and torch read what was never written."""
+    path = tmp_path / "1.state"
+    start = state.index(b"PK\x01\x02")
+    while (start := state.find(b"PK\x01\x02", start)) >= 0:
+        for place in (*range(start + 20, start + 28), start + 38):  # both lengths, and whether it is a folder
+            path.write_bytes(state[:place] + bytes([state[place] ^ 16]) + state[place + 1 :])
+            with pytest.raises(checkpoints.StateError, match="1.state: damaged"):
+                checkpoints.read(path)
+        start += 4
+
+
 @given(place=st.floats(0, 1, exclude_max=True), mask=st.integers(1, 255))
 def test_a_state_with_one_byte_changed(place, mask, state, tmp_path):
     path, content = tmp_path / "1.state", bytearray(state)

@@ -15,6 +15,7 @@ from codes.reproduce.claims import CHANGED, CLAIMS, OPEN, SUPPORTED, WITHDRAWN
 from codes.reproduce.documents import BLOCKS, blocks, fill, filled
 from codes.reproduce.report import write_report
 from codes.reproduce.results import Cell, Results, load
+from codes.reproduce.testsets import TEST_SETS
 from codes.runtime.files import digest
 
 ROOT = Path(__file__).parent.parent
@@ -154,7 +155,7 @@ def test_unknown_blocks_and_files_without_any_are_one_line(tmp_path):
 
 
 def test_numbers_of_the_four_sets_are_those_of_the_cells():
-    sets = {task: {"folder": "x", "images": 3} for task in ("noisy", "jpeg-compressed", "low-light", "rainy")}
+    sets = {task: {"folder": known.folder, "images": known.images} for task, known in TEST_SETS.items()}
     inputs = tuple(
         Cell(task=task, method="(input)", nfe=0, images=3, seconds=0, metrics={"psnr": 14.62}) for task in sets
     )
@@ -162,9 +163,13 @@ def test_numbers_of_the_four_sets_are_those_of_the_cells():
         replace(cell, metrics={"psnr": 26.49}) if (cell.method, cell.nfe) == ("recommended", 1) else cell
         for cell in AS_BEFORE.cells
     ]
-    text = BLOCKS["four-sets"](replace(AS_BEFORE, settings={"sets": sets}, inputs=inputs, cells=tuple(cells)))
+    results = replace(AS_BEFORE, settings={"sets": sets}, inputs=inputs, cells=tuple(cells))
+    text = BLOCKS["four-sets"](results)
     assert text.count("from 14.62 to 26.49 ± 0.00") == 4 and "CBSD68 (noisy)" in text
-    assert "(paper " in text
+    assert text.count("(paper ") == 4 and "CBSD68 (noisy) from 14.62 to 26.49 ± 0.00 (paper 27.51)" in text
+    # Of parts of the images, the paper has no numbers.
+    text = BLOCKS["four-sets"](replace(results, settings={"sets": sets, "set_size": 64}))
+    assert "(paper " not in text and "On crops of 64x64 pixels of the paper's own test images" in text
 
 
 def test_the_model_card_has_a_row_for_each_task_with_its_scores():

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from codes.networks import cpu
+from codes.networks.checkpoints import load_network
 from codes.networks.cpu import Convolution
 from codes.networks.predictor import half_precision_problem
 
@@ -105,6 +106,55 @@ def test_many_sizes_do_not_collect_memory(monkeypatch):
         for side in range(1, 20):
             convolution(image(4, side))
     assert len(convolution._packed.by_size) <= 4
+
+
+@pytest.mark.parametrize("arrangement", ["shuffled", "by_blocks"])
+@pytest.mark.parametrize("size", [(6, 10), (5, 7)])
+def test_rearranged_weights_give_what_their_names_say(arrangement, size):
+    torch.manual_seed(0)
+    convolution = Convolution(4, 8 if arrangement == "shuffled" else 3, 3, padding=1).eval()
+    x = torch.rand(2, 4, *size).contiguous(memory_format=torch.channels_last)
+    added = torch.rand(2, 2, 2 * size[0], 2 * size[1]).contiguous(memory_format=torch.channels_last)
+
+    def compute():
+        return convolution.shuffled(x, added) if arrangement == "shuffled" else convolution.by_blocks(x)
+
+    plain = torch.nn.functional.conv2d(x, convolution.weight, convolution.bias, padding=1)
+    wanted = torch.nn.functional.pixel_shuffle(plain, 2) + added if arrangement == "shuffled" else plain
+    with torch.no_grad():
+        assert torch.allclose(compute(), wanted, rtol=0, atol=1e-6)
+        convolution.weight.mul_(2)  # seen at once
+        convolution.bias.mul_(2)
+        assert not torch.allclose(compute(), wanted, rtol=0, atol=1e-3)
+    learned = compute()
+    learned.sum().backward()
+    assert convolution.weight.grad.abs().sum() > 0
+
+
+def test_weights_read_in_inference_mode_are_packed_like_others(tmp_path, weights):
+    """`load_network` leaves the mode: torch does not count the writes to tensors that are made in it."""
+    with torch.inference_mode():
+        network = load_network(weights)[0].eval()
+    assert not any(parameter.is_inference() for parameter in network.parameters())
+    x, mu = torch.rand(2, 1, 3, 16, 16)
+    with torch.inference_mode():
+        inside = network(x, mu, 3.0)
+    assert torch.equal(run(network, x, mu, 3.0), inside)
+    assert network.intro._packed is not None or not cpu.PACKING
+
+
+@pytest.mark.parametrize("name", ["irsde", "coded", "daclip"])
+def test_every_kind_of_network_works_in_inference_mode(name):
+    expected = example(name, torch.float32)
+    x, mu, contexts = inputs(name, dtype=torch.float32)
+    with torch.no_grad():
+        wanted = expected(x, mu, 3, **contexts)
+    with torch.inference_mode():
+        network = example(name, torch.float32)
+        network.load_state_dict(expected.state_dict())
+        assert torch.allclose(network(x, mu, 3, **contexts), wanted, rtol=0, atol=1e-5)
+    with torch.no_grad():
+        assert torch.allclose(network(x, mu, 3, **contexts), wanted, rtol=0, atol=1e-5)
 
 
 def test_a_network_loaded_in_inference_mode_works_inside_and_outside():

@@ -8,6 +8,9 @@ import pytest
 import torch
 from torch import nn
 
+from codes.commands.calibrate import main as calibrate
+from codes.commands.convert import main as convert
+from codes.data.images import save_image
 from codes.networks import auto_precision
 from codes.networks.auto_precision import SWITCH, Bf16Change, automatic, relative_error
 from codes.networks.checkpoints import CheckpointError, load_network, metadata_of, read_checkpoint, save_checkpoint
@@ -16,6 +19,7 @@ from codes.restoration.calibration import bf16_changes, mean_change
 from codes.restoration.loading import load_restorer
 from codes.restoration.photos import RestoreSettings, settings_of
 from codes.runtime import processor
+from codes.runtime.environment import write_environment
 from codes.runtime.files import read_json
 
 from .network_examples import example
@@ -155,3 +159,26 @@ def test_the_measured_change_is_that_of_the_scores(weights):
     assert found == pytest.approx([(4 * k + 1) / 361 for k in range(10)], abs=1e-5)
     assert all(abs(change.psnr) < 0.5 for change in changes.values())
     assert mean_change([Bf16Change(1, 2), Bf16Change(3, 4)]) == Bf16Change(2, 3)
+
+
+def test_calibrate_records_the_change_and_what_alters_results_forgets_it(weights, tmp_path, monkeypatch, capsys):
+    if half_precision_problem("bf16"):
+        pytest.skip(half_precision_problem("bf16"))
+    monkeypatch.setattr("codes.metrics.LPIPS", lambda: lambda a, b: 0.25)
+    photos, out = tmp_path / "photos", tmp_path / "out.safetensors"
+    save_image(np.random.default_rng(0).integers(0, 255, (40, 40, 3)).astype(np.uint8), photos / "a.png")
+    arguments = [str(photos), "--bf16", "--size", "32"]
+    code = calibrate([str(weights), *arguments, "-o", str(out)])
+    change = load_network(out)[1].bf16
+    assert change is not None and change.lpips == 0 and code == (0 if change.small else 1)
+    assert f"mean             {change} on 1 photos" in capsys.readouterr().out
+    before = out.read_bytes()
+    assert calibrate([str(out), *arguments, "--check"]) == code and out.read_bytes() == before
+    assert convert([str(out), str(tmp_path / "half.safetensors"), "--half"]) == 0
+    assert load_network(tmp_path / "half.safetensors")[1].bf16 is None
+
+
+def test_environment_json_says_the_precision_and_the_processor(tmp_path):
+    write_environment(tmp_path, CPU, 1, "bf16")
+    (start,) = read_json(tmp_path / "environment.json")
+    assert start["precision"] == "bf16" and start["device"] == processor.described()

@@ -159,7 +159,9 @@ def _choose_rule(arguments: argparse.Namespace, restorer: "Restorer", paths: lis
     if not arguments.check:
 
         def changed(metadata: "Metadata") -> "Metadata":
-            return replace(metadata, recommended=replace(metadata.recommended or Recommended(), careful=rule))
+            # What bf16 changes was measured with another rule.
+            advice = replace(metadata.recommended or Recommended(), careful=rule)
+            return replace(metadata, recommended=advice, bf16=None)
 
         _write(arguments, changed)
     if not found.good:

@@ -107,6 +107,8 @@ def convert(options: argparse.Namespace) -> Metadata:
     if options.recommend is not None:
         advice = replace(metadata.recommended or Recommended(), solver=_solver(options.recommend))
         metadata = replace(metadata, recommended=advice)
+    if options.half or options.recommend is not None:
+        metadata = replace(metadata, bf16=None)  # measured with other weights, or with another solver
     state = {key: value.half() if options.half else value for key, value in checkpoint.state.items()}
     save_checkpoint(options.output, state, metadata, options.overwrite)
     return metadata

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import safetensors.torch
+import torch
 from torch import Tensor, nn
 
 from ..names import PREDICTIONS, check_choice, unknown
@@ -87,6 +88,7 @@ def _load(network: nn.Module, checkpoint: Checkpoint) -> None:
     network.load_state_dict(checkpoint.state, strict=False)
 
 
+@torch.inference_mode(False)  # torch does not count the writes to tensors made in it, which packed weights rely on
 def load_network(
     path: str | Path,
     which_model_G: str | None = None,

@@ -3,6 +3,7 @@
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -51,10 +52,9 @@ def _measure(
     # The graphs take the noise that the restorer draws.
     module, rng = Unrolled(restorer, restorer.plan(None, nfe)), torch.Generator().manual_seed(0)
     noise = torch.stack([torch.randn(image.shape, generator=rng)[None] for _ in range(module.draws)]).numpy()
-    works: dict[str, Callable[[], Any]] = {
-        "torch": lambda: restorer(image, nfe=nfe, seed=0, strength=1.0).numpy(),
-        **{name: lambda graph=graph: graph(image[None].numpy(), noise)[0] for name, graph in graphs.items()},
-    }
+    batch = image[None].numpy()
+    works: dict[str, Callable[[], Any]] = {"torch": lambda: restorer(image, nfe=nfe, seed=0, strength=1.0).numpy()}
+    works |= {name: partial(graph, batch, noise) for name, graph in graphs.items()}
     best, outputs = dict.fromkeys(works, float("inf")), {}
     for turn in range(repeats + 1):  # the first turn packs weights and gets memory
         for name, work in works.items():

@@ -14,7 +14,7 @@ from codes.config import load_options
 from codes.integrations.export import example_file
 
 from .documented import launched
-from .documents import PAGES, ROOT, Command, blocks, commands, is_command
+from .documents import PAGES, ROOT, blocks, commands, is_command
 
 EXTRAS = set(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"])
 TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))

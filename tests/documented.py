@@ -93,7 +93,7 @@ def furnish(folder: Path) -> None:
     for name in ("pretrained/mr-universal", "mine"):
         write_network(folder / f"{name}.safetensors", "CodedNAFNet", FOUR, advice)
     for name, source in (
-        ("IN", "daclip"),
+        ("IN.pth", "daclip"),
         ("pretrained/universal-ir.pth", "daclip"),
         ("pretrained/ir-sde-derain.pth", "irsde"),
     ):

@@ -1,4 +1,4 @@
-"""Every command that the README and the documentation show exists, with its options and files; quick ones are run."""
+"""Every command that the README and the documentation show exists, with its options and files."""
 
 import argparse
 import importlib.util
@@ -7,16 +7,14 @@ import tomllib
 from importlib import import_module
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from codes.commands.main import COMMANDS
 from codes.config import load_options
-from codes.data.images import save_image
 from codes.integrations.export import example_file
-from codes.runtime.startup import missing_packages
 
-from .documents import PAGES, ROOT, Command, blocks, commands, is_command
+from .documented import launched
+from .documents import PAGES, ROOT, blocks, commands, is_command
 
 EXTRAS = set(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"])
 TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
@@ -25,18 +23,6 @@ OTHER_PROGRAMS = {"cp", "docker", "git", "pre-commit"}
 RECIPES = {"jump", "squares", "dummy", "largest", "striped", "bars"}  # files that a reader is told to write
 SHOWN = [command for page in PAGES for command in commands(page)]
 TEST_NAMES = re.findall(r"def (test_\w+)\(", "\n".join(path.read_text() for path in (ROOT / "tests").glob("test_*.py")))
-
-
-def launched(command: Command) -> tuple[str, list[str]] | None:
-    """Name and arguments where a command of this project is started: by a script, or by `mr-sampler`."""
-    words = list(command.words)
-    if words[0].endswith("torchrun"):
-        words = ["python", *(word for word in words[1:] if not word.startswith("--nproc"))]
-    if words[0].endswith("mr-sampler") and words[1] in COMMANDS:
-        return words[1], words[2:]
-    script = words[1] if words[0].endswith("python") else ""
-    name = Path(script).stem.replace("_", "-")
-    return (name, words[2:]) if script.endswith(".py") and name in COMMANDS else None
 
 
 def parsed(name: str, arguments: list[str]) -> argparse.Namespace:
@@ -121,56 +107,6 @@ def test_the_readme_names_existing_files_only():
     assert len(text.splitlines()) <= 120
     for name in re.findall(r"(?:scripts|codes|options|docs|pretrained)/[\w./-]*\w", text):
         assert (ROOT / name).exists(), name
-
-
-# ---- run
-
-RUN = {"restore", "make-lq"}
-DRY = {"test"}
-
-
-@pytest.fixture
-def folder(tmp_path, monkeypatch):
-    """A folder like the project's, with a photo to restore and clean photos to degrade."""
-    monkeypatch.chdir(tmp_path)
-    for name in ("options", "pretrained"):
-        (tmp_path / name).mkdir()
-        for path in (ROOT / name).iterdir():
-            (tmp_path / name / path.name).symlink_to(path)
-    image = np.random.default_rng(0).integers(0, 256, (40, 48, 3)).astype(np.uint8)
-    for name in ("photo.jpg", "photos/old.jpg"):
-        save_image(image, tmp_path / name)
-    (tmp_path / "clean").mkdir()
-    (tmp_path / "clean" / "coffee.png").symlink_to(ROOT / "options" / "demo" / "GT" / "coffee.png")
-    return tmp_path
-
-
-def runnable() -> list[tuple[str, ...]]:
-    """Command lines that need nothing but what comes with the project."""
-    lines = dict.fromkeys((found[0], *found[1]) for found in map(launched, SHOWN) if found is not None and found[1])
-    chosen = []
-    for name, *arguments in lines:
-        text = " ".join(arguments)
-        needs = re.search(r"options/(?!test|demo)\w|mine\.safetensors|=|\bIN\b|FILE|^-", text)
-        if name in RUN and not needs:
-            chosen.append((name, *arguments))
-        if name in DRY and not re.search(r"options/(?!test|demo)\w|FILE", text):
-            chosen.append((name, *arguments, *(() if "--dry-run" in arguments else ("--dry-run",))))
-    return chosen
-
-
-@pytest.mark.parametrize("line", runnable(), ids=" ".join)
-def test_quick_commands_run_as_shown(folder, line, capsys):
-    name, *arguments = line
-    if missing_packages(COMMANDS[name].needs) is not None:
-        pytest.skip("an extra is not installed")
-    main = import_module(f"codes.commands.{name.replace('-', '_')}").main
-    assert main(arguments) == 0, capsys.readouterr().err
-    options = parsed(name, arguments)
-    if name == "restore":
-        assert list((options.output or folder / "restored").rglob("*.jpg")), arguments
-    if name == "make-lq":
-        assert {path.name for path in options.out_dir.iterdir()} == set(options.tasks)
 
 
 def test_every_command_is_documented():

@@ -11,12 +11,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
-from tqdm import tqdm
 
-from .. import metrics as m
 from ..config import Options, OptionsError, difference, resolved
 from ..data.images import read_image, save_image, to_uint8
 from ..data.pairs import Item, image_seed
@@ -25,7 +22,6 @@ from ..data.sets import Task, find_data, load_item
 from ..evaluation.job import Job, together
 from ..evaluation.records import read_records
 from ..evaluation.run import Score, run
-from ..evaluation.summary import set_features
 from ..metrics import make_scorer
 from ..restoration.loading import restorer_of
 from ..restoration.restorer import Restorer
@@ -183,30 +179,6 @@ def with_reference(bench: Bench) -> Bench:
 
 def _with_gt(task: Task, gt: Callable[[str], Path | None]) -> Task:
     return replace(task, items=tuple(Item(item.name, item.lq, gt(item.name)) for item in task.items))
-
-
-def pooled_values(bench: Bench, candidates: Sequence[Candidate]) -> dict[str, dict[str, float]]:
-    """Set metrics of candidates over the images of all tasks together, by label; features are kept with the run."""
-
-    inception, _ = m.make_features(bench.restorer.device)
-    if inception is None:
-        return {}
-    job = Job(folder=bench.folder, tasks=bench.tasks, plans=(), seed=bench.seed)
-
-    def features(label: str) -> Any:
-        parts = []
-        for task in bench.tasks:
-            clean = {item.name: item.gt for item in task.items if item.gt is not None}
-            paths = clean if label == "GT" else {name: job.image_path(task.name, label, name) for name in clean}
-            parts.append(set_features(job, task, label, paths, inception))
-        return np.concatenate(parts)
-
-    clean = features("GT")
-    values = {}
-    for candidate in tqdm(candidates, desc="FID features", unit="set", disable=None, leave=False):
-        ours = features(candidate.label)
-        values[candidate.label] = m.set_scores(m.SET_METRICS, ours, clean)
-    return values
 
 
 # ---- the folder of the results

@@ -25,6 +25,7 @@ class Meter:
         self._size = self._share = 0.0  # of the current photo
         self._begun: float | None = None
         self._worked = self._seconds = 0.0  # megapixels restored, and the time it took
+        self._start = clock()
         self._bar = tqdm(total=self.total, bar_format="{percentage:3.0f}% |{bar}| {desc}", disable=None)
 
     def __enter__(self) -> Self:
@@ -54,6 +55,15 @@ class Meter:
         self.done += self._size
         self._size = self._share = 0.0
         self._begun = None
+        self._show()
+
+    def finish(self, size: float, restored: bool) -> None:
+        """A photo is finished, one of several at a time: what counts is the time since the start."""
+        self.number += 1
+        self.done += size
+        if restored:
+            self._worked += size
+            self._seconds = self._clock() - self._start
         self._show()
 
     @property

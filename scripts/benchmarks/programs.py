@@ -94,8 +94,8 @@ def large(megapixels: Sequence[float] = MEGAPIXELS) -> dict[str, Any]:
                 "seconds": used.seconds, "memory": used.memory, "tile": tile,
                 "extra_work": computed / (height * width) - 1,
             })  # fmt: skip
-    logs = [[math.log(row[key]) for row in rows] for key in ("megapixels", "processor_seconds")]
-    exponent = float(np.polyfit(*logs, 1)[0]) if len(rows) > 1 else math.nan
+    sizes, times = ([math.log(row[key]) for row in rows] for key in ("megapixels", "processor_seconds"))
+    exponent = float(np.polyfit(sizes, times, 1)[0]) if len(rows) > 1 else math.nan
     return {"exponent": exponent, "start_seconds": start.processor, "rows": rows}
 
 

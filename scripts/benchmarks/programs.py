@@ -181,10 +181,8 @@ def programs(place: Path) -> dict[str, list[str]]:
     data = {"mode": "GT", "dataroot_GT": str(place / "small"), "degradation": ["noisy"]}
     test = common | {"path": weights, "datasets": {"val": data}, "metrics": {"names": ["psnr"]}}
     training = data | {"batch_size": 4, "patch_size": 128, "n_workers": 1}
-    train = common | {
-        "path": weights, "network_G": {"which_model_G": "CodedNAFNet"}, "datasets": {"train": training},
-        "train": {"niter": 8, "target": "velocity"},
-    }  # fmt: skip
+    steps = {"niter": 8, "target": "velocity"}
+    train = common | {"path": weights, "datasets": {"train": training}, "train": steps}
     for name, options in (("test", test), ("train", train)):
         (place / f"{name}.yml").write_text(json.dumps({"name": name} | options))  # JSON is YAML
     return {

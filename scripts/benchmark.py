@@ -11,7 +11,7 @@ from launcher import start
 def main(argv: list[str] | None = None) -> int:
     """Run the chosen benchmarks and print them."""
     import torch
-    from benchmarks import limit, networks, pipeline, sizes, solvers
+    from benchmarks import limit, networks, pipeline, programs, sizes, solvers
 
     from codes.runtime import processor
 
@@ -32,6 +32,14 @@ def main(argv: list[str] | None = None) -> int:
         "(default: processor)",
     )  # fmt: skip
     parser.add_argument("--markdown", action="store_true", help="print the table of --limit in Markdown")
+    parser.add_argument("--large", action="store_true", help="restore.py on images of 0.25 to 12 megapixels")
+    parser.add_argument("--folder", action="store_true", help="restore.py on 50 photos, with one and several processes")
+    parser.add_argument("--start", action="store_true", help="from start to end: the help, and one small photo")
+    parser.add_argument("--beside", action="store_true", help="programs beside one that uses a core all the time")
+    parser.add_argument(
+        "--megapixels", type=float, nargs="+", default=list(programs.MEGAPIXELS), help="sizes of --large"
+    )
+    parser.add_argument("--photos", type=int, default=50, help="photos of --folder (default: 50)")
     parser.add_argument("--batches", type=int, nargs="+", default=[1, 4], help="batch sizes (default: 1 4)")
     parser.add_argument(
         "--only", nargs="*", choices=list(networks.NETWORKS), default=["daclip-unet", "refusion-nafnet"],
@@ -46,7 +54,19 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--repeats", type=int, default=5, help="timed evaluations of a network (default: 5)")
     parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
     options = parser.parse_args(argv)
-    subjects = ("solvers", "networks", "precisions", "orders", "limit", "pipeline", "exports")
+    subjects = (
+        "solvers",
+        "networks",
+        "precisions",
+        "orders",
+        "limit",
+        "pipeline",
+        "exports",
+        "large",
+        "folder",
+        "start",
+        "beside",
+    )
     if not any(getattr(options, subject) for subject in subjects):
         parser.error(f"nothing to do: name a benchmark, {', '.join(f'--{subject}' for subject in subjects)}")
     threads = torch.get_num_threads()
@@ -84,13 +104,14 @@ def main(argv: list[str] | None = None) -> int:
             print(f"{where} {limit.caption(options.clock, options.repeats)}\n")
             print(limit.table(shares, options.markdown))
     if options.pipeline:
-        results["pipeline"] = row = pipeline.measure()
-        if not options.json:
+        rows = [pipeline.measure(), pipeline.measure(options.weights, nfe=2, images=24)]
+        results["pipeline"] = rows
+        for row in rows if not options.json else ():
             print(
-                f"evaluation of {row['images']} images of {row['size']} pixels at NFE {row['nfe']} with DA-CLIP's U-Net"
-                f": {row['seconds']:.1f} s, of which {100 * row['other_share']:.1f} % is not the network"
+                f"{row['images']} images of {row['size']} pixels at NFE {row['nfe']} with {row['network']}: "
+                f"{row['seconds']:.1f} s, of which {100 * row['other_share']:.1f} % is not the network"
             )
-            print(*(f"note: {note}" for note in row["notes"]), sep="\n", end="")
+            print(*(f"note: {note}\n" for note in row["notes"]), sep="", end="")
     if options.exports:
         from benchmarks import exports  # needs onnx, onnxruntime and openvino
 
@@ -99,6 +120,24 @@ def main(argv: list[str] | None = None) -> int:
             print(f"one restoration on {processor.described()}, float32, processor time of one thread,")
             print(f"best of {options.repeats}:")
             print(exports.table(runs))
+    if options.large:
+        results["large"] = large = programs.large(options.megapixels)
+        if not options.json:
+            print(f"restore.py with its default settings, {threads} threads:\n{programs.large_table(large)}")
+    if options.folder:
+        results["folder"] = many = programs.folder(options.photos)
+        if not options.json:
+            text = ", ".join(f"{key} {value:.1f} s" for key, value in many["seconds"].items())
+            print(f"{many['photos']} photos by --workers: {text}: {many['throughput']:.2f} times as many per second")
+            print(f"  {many['equal_files']} of {many['photos']} files are equal bit by bit")
+    if options.start:
+        results["start"] = first = programs.start(options.repeats)
+        for name, took in first.items() if not options.json else ():
+            print(f"  {name:10}{took['seconds']:6.2f} s, processor {took['processor_seconds']:.2f} s")
+    if options.beside:
+        results["beside"] = pairs = programs.beside()
+        for name, each in pairs.items() if not options.json else ():
+            print(f"  {name:10} alone {each['alone']:.1f} s, beside a busy process {each['ratio']:.2f} times as long")
     if options.json:
         print(json.dumps(results, indent=1))
     return 0

@@ -90,6 +90,11 @@ def tile(text: str) -> int | str:
     return text if text in ("auto", "off") else at_least(64, 100_000)(text)
 
 
+def workers(text: str) -> int | None:
+    """The type of an argument: a number of processes, None for 'auto'."""
+    return None if text == "auto" else at_least(1, 1024)(text)
+
+
 def run(
     command: Callable[[argparse.Namespace], int],
     arguments: argparse.Namespace,

@@ -3,12 +3,17 @@
 import argparse
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..config import OptionsError, options_for
 from ..defaults import LARGEST_SEED, MOST_EVALUATIONS, MOST_SAMPLES, NFE, WEIGHTS
 from ..runtime.paths import locate
-from .arguments import add_option_file, at_least, filled, named, new_parser, run, share, tile
+from .arguments import add_option_file, at_least, filled, named, new_parser, run, share, tile, workers
+
+if TYPE_CHECKING:
+    from ..restoration.restorer import Restorer
 
 _ABOUT = """\
 Restore photos into a folder, under their own names, with their metadata and transparency.
@@ -52,6 +57,9 @@ def build_parser(prog: str) -> argparse.ArgumentParser:
         help="of the network's arithmetic (default: the option file's, else auto: bf16 where processor and network "
         "suit)")  # fmt: skip
     add("--device", default="auto", help="cpu, cuda, cuda:N (default: the option file's, else a GPU if there is one)")
+    add("--workers", type=workers, metavar="N",
+        help="processes that restore photos at the same time, or auto (the default): one for each core of a CPU if "
+        "there is enough to do; the number does not change the results")  # fmt: skip
     add("--overwrite", action="store_true", help="replace existing results")
     return parser
 
@@ -79,12 +87,13 @@ def _restore(arguments: argparse.Namespace) -> int:
     from ..networks.checkpoints import find_file
     from ..restoration import photos
     from ..restoration.loading import restorer_of
+    from ..restoration.photo_results import RestoreSettings
 
     restorer = restorer_of(options, arguments.device)
     samples = arguments.samples or (4 if arguments.uncertainty else 1)
     extras = {key: getattr(arguments, key) for key in ("uncertainty", "compare", "overwrite", "describe")}
     chosen = {key: getattr(arguments, key) for key in ("nfe", "algorithm", "seed", "tile", "strength")}
-    settings = photos.RestoreSettings(samples=samples, **chosen, **extras)
+    settings = RestoreSettings(samples=samples, **chosen, **extras)
     try:
         restorer.plan(settings.algorithm, settings.nfe)  # for its errors
     except ValueError as error:
@@ -94,9 +103,18 @@ def _restore(arguments: argparse.Namespace) -> int:
             photos.pipe(restorer, sys.stdin.buffer, sys.stdout.buffer, settings)
             return 0
         weights = find_file(locate(options.path.pretrain_model_G or ""))
-        return photos.run(restorer, arguments.photos, arguments.output, settings, weights).exit_code
+        load = partial(_load, arguments.opt, arguments.device)
+        chosen = {"workers": arguments.workers, "load": load}
+        return photos.run(restorer, arguments.photos, arguments.output, settings, weights, **chosen).exit_code
     except ImageError as error:
         print(error, file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 130
+
+
+def _load(opt: Path, device: str) -> "Restorer":
+    """The restorer of another process."""
+    from ..restoration.loading import restorer_of
+
+    return restorer_of(options_for(locate(opt)), device)

@@ -72,6 +72,7 @@ class Meter(Pace):
         super().__init__(sum(sizes), clock)
         self.count = len(sizes)
         self.number = 0  # of the current photo, from 1
+        self._start = clock()
         self._bar = tqdm(total=self.total, bar_format="{percentage:3.0f}% |{bar}| {desc}", disable=None)
 
     def __enter__(self) -> Self:
@@ -96,6 +97,15 @@ class Meter(Pace):
     def end(self, worked: bool) -> None:
         """The current photo is finished."""
         super().end(worked)
+        self._show()
+
+    def finish(self, size: float, worked: bool) -> None:
+        """A photo is finished, one of several at a time: what counts is the time since the start."""
+        self.number += 1
+        self.done += size
+        if worked:
+            self._worked += size
+            self._seconds = self._clock() - self._start
         self._show()
 
     def _show(self) -> None:

@@ -2,57 +2,39 @@
 
 import errno
 import json
-import os
 import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
+import torch
 from tqdm import tqdm
 
-from ..data.contact_sheet import Image, side_by_side
 from ..data.images import (
     ImageError,
     Picture,
     check_memory,
     decode_picture,
-    encode_image,
     encode_like,
     image_header,
     read_bytes,
     suffix_of,
-    to_uint8,
 )
+from ..runtime.crew import Crew, Lost, crew, crew_size
 from ..runtime.files import digest
 from ..runtime.problems import Busy, FileError, check_regular, explain
 from ..runtime.signals import stop_on_signal
 from .meter import Meter
 from .photo_files import RECORDS, Photo, Results, find_photos
+from .photo_results import RestoreSettings, check_can_be_written, encoded, result_names
 from .restorer import Restoration, Restorer
 from .tiling import BYTES_PER_PIXEL
 
-# Standard deviation shown as white in uncertainty maps, a fifth of the image range: fixed, so that maps are comparable.
-WHITE_STD = 0.2
 _HEADER = 1 << 18  # bytes of a file that say how large its image is
-
-
-@dataclass(frozen=True, kw_only=True)
-class RestoreSettings:
-    """Settings applied to every photo."""
-
-    nfe: int | None = None
-    algorithm: str | None = None
-    seed: int = 0
-    samples: int = 1
-    tile: int | str | None = None
-    strength: float | None = None  # None: as the checkpoint's rule decides for each photo
-    uncertainty: bool = False
-    compare: bool = False
-    overwrite: bool = False
-    describe: bool = False
 
 
 @dataclass
@@ -118,45 +100,6 @@ def settings_of(restorer: Restorer, settings: RestoreSettings, weights: Path) ->
     }
 
 
-def result_names(name: str, settings: RestoreSettings) -> dict[str, str]:
-    """Names of a photo's result files, by their content."""
-    stem, suffix = os.path.splitext(name)  # noqa: PTH122  (keeps the folder)
-    names = {"sample 1": name}
-    if settings.samples > 1:
-        names |= {f"sample {k}": f"{stem}.sample-{k}{suffix}" for k in range(2, settings.samples + 1)}
-        names["mean"] = f"{stem}.mean{suffix}"
-    if settings.uncertainty:
-        names["uncertainty"] = f"{stem}.uncertainty.png"
-    if settings.compare:
-        names["compare"] = f"{stem}.compare.png"
-    return names
-
-
-def encoded(picture: Picture, restoration: Restoration, names: dict[str, str]) -> dict[str, bytes]:
-    """Contents of a photo's result files; its alpha and metadata are kept."""
-    images = {f"sample {k}": image for k, image in enumerate(restoration.samples, 1)}
-    if len(images) > 1:
-        images["mean"] = restoration.mean
-    files = {
-        names[what]: encode_like(picture, image, Path(names[what]).suffix)
-        for what, image in images.items()
-        if what in names
-    }
-    if "uncertainty" in names:
-        files[names["uncertainty"]] = encode_image(uncertainty_map(restoration), ".png")
-    if "compare" in names:
-        columns = [to_uint8(image) for image in (picture.rgb, restoration.sample)]
-        columns += [to_uint8(restoration.mean), uncertainty_map(restoration)] if len(images) > 1 else []
-        files[names["compare"]] = encode_image(side_by_side(columns), ".png")
-    return files
-
-
-def uncertainty_map(restoration: Restoration) -> Image:
-    """The samples' standard deviation as a grey image: black is 0, white is WHITE_STD or more."""
-    std = restoration.std.square().mean(dim=0, keepdim=True).sqrt()
-    return to_uint8((std / WHITE_STD).expand(3, -1, -1))
-
-
 def restored(
     restorer: Restorer, picture: Picture, settings: RestoreSettings, progress: Callable[[float], None]
 ) -> Restoration:
@@ -198,8 +141,20 @@ class Stopped(Exception):
     """The user has asked to stop."""
 
 
-def run(restorer: Restorer, inputs: Sequence[str], output: Path, settings: RestoreSettings, weights: Path) -> Report:
-    """Restore files into a folder; files that cannot be restored are reported and skipped."""
+def run(
+    restorer: Restorer,
+    inputs: Sequence[str],
+    output: Path,
+    settings: RestoreSettings,
+    weights: Path,
+    *,
+    workers: int | None = 1,
+    load: Callable[[], Restorer] | None = None,
+) -> Report:
+    """Restore files into a folder; files that cannot be restored are reported and skipped.
+
+    workers   processes that restore photos, each with its own restorer of `load`; None: as many as are worth it
+    """
     results = Results(output, settings_of(restorer, settings, weights))
     if results.damaged:
         say(f"{output / RECORDS}: damaged, {len(results.damaged)} of its lines cannot be read and are left out")
@@ -211,55 +166,123 @@ def run(restorer: Restorer, inputs: Sequence[str], output: Path, settings: Resto
         say("--describe: this network recognises no degradations and no DA-CLIP is loaded, so nothing is described")
     results.tidy(photo.name for photo in photos)
     sizes = {photo: megapixels(photo.path) for photo in photos}
+    threads = torch.get_num_threads()
+    size = 1 if load is None else crew_size(workers, threads, restorer.device.type, list(sizes.values()))
     with stop_on_signal("stopping (again to stop at once) ...") as stop, Meter(list(sizes.values())) as meter:
 
-        def advance(share: float) -> None:
-            meter.advance(share)
-            if stop.is_set():
-                raise Stopped
+        def tell(photo: Photo, result: str | None) -> None:
+            report.count(result)
+            if result:
+                where = ", ".join(filter(None, [f"{meter.number} of {len(photos)}", meter.left_in_words]))
+                say(f"{output / photo.name}: {result} ({where})")
 
-        # What another process is working on comes last: by then it may be done.
-        later: list[Photo] = []
-        for waits, queue in ((False, photos), (True, later)):
-            for photo in queue:
-                meter.begin(sizes[photo])
-                try:
-                    result = _one(restorer, photo, results, settings, advance, _pause(stop) if waits else None)
-                except Busy:
-                    later.append(photo)
-                    meter.number -= 1
-                    continue
-                except Stopped:
-                    break
-                except ImageError as error:
-                    result = None
-                    say(f"left out: {error}")
-                except (ArithmeticError, MemoryError, RuntimeError, ValueError) as error:
-                    result = None
-                    say(f"left out: {photo.path}: {error or type(error).__name__}")
-                except OSError as error:
-                    if error.errno != errno.ENAMETOOLONG:  # writing the next one would fail too, so do not compute it
-                        report.problems += len(photos) - report.counted
-                        say(explain(error, output))
-                        return report.told(output)
-                    result = None
-                    say(f"left out: {explain(error, photo.path)}")
-                meter.end(bool(result))
-                report.count(result)
-                if result:
-                    where = ", ".join(filter(None, [f"{meter.number} of {len(photos)}", meter.left_in_words]))
-                    say(f"{output / photo.name}: {result} ({where})")
-            if stop.is_set():
-                report.interrupted = True
-                break
+        try:
+            if size > 1:
+                assert load is not None
+                start = partial(_prepared, load, output, results.settings)
+                with crew(size, threads, start) as several:
+                    _run_crew(several, sizes, settings, meter, stop, tell)
+            else:
+                _run_alone(partial(_one, restorer, results, settings), sizes, meter, stop, tell)
+        except (Stopped, Lost) as error:
+            report.interrupted = stop.is_set()
+            if not stop.is_set():
+                report.problems += len(photos) - report.counted
+                say(str(error))
+        except OSError as error:  # writing the next one would fail too, so do not compute it
+            report.problems += len(photos) - report.counted
+            say(explain(error, output))
     return report.told(output)
 
 
-def _pause(stop: threading.Event) -> Callable[[], None]:
+def _run_alone(
+    one: Callable[..., str],
+    sizes: dict[Photo, float],
+    meter: Meter,
+    stop: threading.Event,
+    tell: Callable[[Photo, str | None], None],
+) -> None:
+    """Restore photos one after the other."""
+
+    def advance(share: float) -> None:
+        meter.advance(share)
+        if stop.is_set():
+            raise Stopped
+
+    # What another process is working on comes last: by then it may be done.
+    later: list[Photo] = []
+    for waits, queue in ((False, list(sizes)), (True, later)):
+        for photo in queue:
+            meter.begin(sizes[photo])
+            try:
+                result = _outcome(photo, partial(one, photo, advance, _pause(stop.is_set) if waits else None))
+            except Busy:
+                later.append(photo)
+                meter.number -= 1
+                continue
+            meter.end(bool(result))
+            tell(photo, result)
+        if stop.is_set():
+            raise Stopped
+
+
+def _run_crew(
+    several: Crew[str],
+    sizes: dict[Photo, float],
+    settings: RestoreSettings,
+    meter: Meter,
+    stop: threading.Event,
+    tell: Callable[[Photo, str | None], None],
+) -> None:
+    """Restore photos, several at a time."""
+    waiting = {several.submit(_one_of_crew, settings, photo, False): photo for photo in sizes}
+    while waiting:
+        for future in several.finished(set(waiting), stop):
+            photo = waiting.pop(future)
+            if future.cancelled():
+                raise Stopped
+            try:
+                result = _outcome(photo, future.result)
+            except Busy:
+                waiting[several.submit(_one_of_crew, settings, photo, True)] = photo
+                continue
+            meter.finish(sizes[photo], bool(result))
+            tell(photo, result)
+
+
+def _prepared(load: Callable[[], Restorer], output: Path, settings: dict[str, Any]) -> tuple[Restorer, Results]:
+    return load(), Results(output, settings)
+
+
+def _one_of_crew(
+    made: tuple[Restorer, Results], stop: Callable[[], bool], settings: RestoreSettings, photo: Photo, waits: bool
+) -> str:
+    """`_one` in a process of a crew."""
+    restorer, results = made
+    pause = _pause(stop)
+    return _one(restorer, results, settings, photo, lambda share: pause(), pause if waits else None)
+
+
+def _outcome(photo: Photo, action: Callable[[], str]) -> str | None:
+    """What was done with a photo; None if it is left out, which is said."""
+    try:
+        return action()
+    except ImageError as error:
+        say(f"left out: {error}")
+    except (ArithmeticError, MemoryError, RuntimeError, ValueError) as error:
+        say(f"left out: {photo.path}: {error or type(error).__name__}")
+    except OSError as error:
+        if error.errno != errno.ENAMETOOLONG:
+            raise
+        say(f"left out: {explain(error, photo.path)}")
+    return None
+
+
+def _pause(stop: Callable[[], bool]) -> Callable[[], None]:
     """What is done while another process has a photo: stop if the user wishes so."""
 
     def check() -> None:
-        if stop.is_set():
+        if stop():
             raise Stopped
 
     return check
@@ -278,9 +301,9 @@ def megapixels(path: Path) -> float:
 
 def _one(
     restorer: Restorer,
-    photo: Photo,
     results: Results,
     settings: RestoreSettings,
+    photo: Photo,
     progress: Callable[[float], None],
     pause: Callable[[], None] | None,
 ) -> str:
@@ -342,17 +365,6 @@ def facts(restoration: Restoration) -> dict[str, Any]:
     if restoration.recognised is not None:
         found["recognised"] = {kind: round(share, 4) for kind, share in restoration.recognised.items()}
     return found
-
-
-def check_can_be_written(picture: Picture, photo: Photo) -> None:
-    """Raise ImageError early if the format cannot store the image, such as transparency in JPEG."""
-    corner = replace(
-        picture, rgb=picture.rgb[:, :1, :1], alpha=None if picture.alpha is None else picture.alpha[:1, :1]
-    )
-    try:
-        encode_like(corner, corner.rgb, Path(photo.name).suffix)
-    except ImageError as error:
-        raise ImageError(f"{photo.path}: {error}") from error
 
 
 def pipe(restorer: Restorer, source: BinaryIO, target: BinaryIO, settings: RestoreSettings) -> None:

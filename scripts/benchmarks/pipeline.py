@@ -18,6 +18,7 @@ from codes.evaluation.job import Job
 from codes.evaluation.run import run
 from codes.metrics import make_scorer
 from codes.networks import build_network
+from codes.restoration.loading import load_restorer
 from codes.restoration.restorer import Restoration, Restorer
 from codes.runtime.distributed import Process
 from codes.sde import MeanRevertingSDE
@@ -48,14 +49,26 @@ class Stopwatch:
 
 
 def measure(
-    size: int = 256, nfe: int = 5, images: int = 6, metrics: Sequence[str] = ("psnr", "ssim", "lpips")
+    weights: str | None = None,
+    size: int = 256,
+    nfe: int = 5,
+    images: int = 6,
+    metrics: Sequence[str] = ("psnr", "ssim", "lpips"),
 ) -> dict[str, Any]:
-    """Evaluate random images with DA-CLIP's U-Net (random weights); the share of time that is not the network's."""
-    which, setting = NETWORKS["daclip-unet"]
+    """Evaluate random images; the share of time that is not the network's.
+
+    weights   a checkpoint; None: DA-CLIP's U-Net with random weights
+    """
     device = torch.device("cpu")
-    network = build_network(which, setting | {"use_degra_context": False, "use_image_context": False})
-    sde = MeanRevertingSDE()
-    restorer = Stopwatch(Restorer(network=network, sde=sde, fit_target="noise", device=device))
+    if weights is None:
+        which, setting = NETWORKS["daclip-unet"]
+        network = build_network(which, setting | {"use_degra_context": False, "use_image_context": False})
+        sde = MeanRevertingSDE()
+        restorer = Stopwatch(Restorer(network=network, sde=sde, fit_target="noise", device=device))
+        plan = make_plan(sde, Solver("mrsampler-pc", nfe))
+    else:
+        restorer = Stopwatch(load_restorer(weights, "cpu"))
+        plan = restorer.restorer.plan(None, nfe)
     scorer, notes = make_scorer(metrics, 0, device)
     rng = np.random.default_rng(0)
     with tempfile.TemporaryDirectory() as name:
@@ -64,13 +77,13 @@ def measure(
             for kind in ("LQ", "GT"):
                 save_image(rng.integers(0, 255, (size, size, 3)).astype(np.uint8), folder / kind / f"{i}.png")
         items, _ = pair(folder / "LQ", folder / "GT")
-        plan = make_plan(sde, Solver("mrsampler-pc", nfe))
         job = Job(folder=folder, tasks=(Task(name="random", items=tuple(items)),), plans=((f"nfe{nfe}", plan),))
         start = time.perf_counter()
         outcome = run(job, restorer, scorer, Process())  # type: ignore[arg-type]
         total = time.perf_counter() - start
     assert outcome.exit_code == 0, outcome
     return {
+        "network": weights or "DA-CLIP's U-Net",
         "images": images,
         "size": size,
         "nfe": nfe,

@@ -1,0 +1,133 @@
+"""Several processes that restore the photos of a folder together."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+
+from codes.commands.restore import main as restore
+from codes.restoration.meter import Meter
+from codes.runtime.crew import LEAST_MEGAPIXELS, crew_size
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture
+def photos(tmp_path):
+    """Photos of mixed sizes, and a file that is none."""
+    rng = np.random.default_rng(0)
+    folder = tmp_path / "photos"
+    folder.mkdir()
+    for i, (height, width) in enumerate([(64, 64), (96, 40), (33, 70), (64, 64), (48, 80)]):
+        small = rng.integers(0, 255, (6, 6, 3)).astype(np.uint8)
+        cv2.imwrite(str(folder / f"{i}.png"), cv2.resize(small, (width, height)))
+    (folder / "broken.png").write_bytes(b"\x89PNG\r\n\x1a\n and no more")
+    return folder
+
+
+def records(folder: Path) -> dict[str, dict]:
+    lines = [json.loads(line) for line in (folder / "restored.jsonl").read_text().splitlines()]
+    found = {line["name"]: line for line in lines if "name" in line}
+    assert len(found) == sum("name" in line for line in lines)  # nobody restored a photo twice
+    return found
+
+
+def test_files_and_records_do_not_depend_on_the_number_of_processes(photos, tmp_path, capsys):
+    one, two = tmp_path / "one", tmp_path / "two"
+    assert restore([str(photos), "-o", str(one), "--workers", "1"]) == 1
+    told = capsys.readouterr().err
+    assert restore([str(photos), "-o", str(two), "--workers", "2"]) == 1
+    assert "5 restored, 1 left out" in told and "5 restored, 1 left out" in capsys.readouterr().err
+    names = sorted(path.name for path in one.glob("*.png"))
+    assert names == [f"{i}.png" for i in range(5)] == sorted(path.name for path in two.glob("*.png"))
+    assert all((one / name).read_bytes() == (two / name).read_bytes() for name in names)
+    assert records(one) == records(two)
+    # A crew finds what is done, like a single process.
+    assert restore([str(photos), "-o", str(one), "--workers", "2"]) == 1
+    assert "0 restored, 5 already there, 1 left out" in capsys.readouterr().err
+
+
+def started(photos: Path, output: Path) -> subprocess.Popen:
+    command = [
+        sys.executable,
+        str(ROOT / "restore.py"),
+        str(photos),
+        "-o",
+        str(output),
+        "--workers",
+        "2",
+        "--nfe",
+        "400",
+    ]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    return subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment, start_new_session=True)
+
+
+def family(process: subprocess.Popen) -> list[int]:
+    """Processes of the same session that are still there."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text().rpartition(")")[2].split()
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        if int(fields[3]) == process.pid and fields[0] != "Z":
+            found.append(int(stat.parent.name))
+    return found
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks at /proc")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_nothing_stays_after_a_stop_and_the_same_command_resumes(number, photos, tmp_path, capsys):
+    output = tmp_path / "out"
+    process = started(photos, output)
+    deadline = time.monotonic() + 120
+    while not list(output.glob(".mr-*.lock")) and time.monotonic() < deadline:  # until a photo is claimed
+        time.sleep(0.05)
+    if number == signal.SIGINT:
+        os.killpg(process.pid, number)  # as a terminal does
+    else:
+        process.kill()
+    told = process.communicate(timeout=60)[1]
+    while family(process) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert family(process) == []
+    assert process.returncode == (130 if number == signal.SIGINT else -number)
+    assert "Traceback" not in told
+    (photos / "broken.png").unlink()
+    assert restore([str(photos), "-o", str(output), "--workers", "2", "--nfe", "1"]) == 0
+    assert sorted(path.name for path in output.glob("*")) == [*(f"{i}.png" for i in range(5)), "restored.jsonl"]
+    capsys.readouterr()
+
+
+def test_the_time_left_of_several_photos_at_a_time_is_that_of_all_processes():
+    now = 0.0
+    with Meter([2.0, 2.0, 4.0, 8.0], clock=lambda: now) as meter:
+        assert meter.left is None
+        now = 10.0
+        meter.finish(2.0, restored=False)  # was there: says nothing about the speed
+        assert meter.left is None
+        meter.finish(2.0, restored=True)
+        assert meter.left == 10.0 / 2.0 * 12.0
+        now = 12.0
+        meter.finish(4.0, restored=True)
+        assert meter.left == 12.0 / 6.0 * 8.0
+        assert meter.number == 3
+
+
+def test_a_crew_is_as_large_as_it_pays():
+    enough = [LEAST_MEGAPIXELS] * 9
+    assert crew_size(None, 4, "cpu", enough) == 4
+    assert crew_size(None, 1, "cpu", enough) == 1  # the user allows one thread
+    assert crew_size(None, 4, "cpu", [0.1] * 9) == 1  # starting would take longer
+    assert crew_size(None, 4, "cpu", [40.0]) == 1  # one photo is for one process
+    assert crew_size(None, 4, "cuda", enough) == 1
+    assert crew_size(3, 1, "cpu", [0.1] * 9) == 3
+    assert crew_size(3, 1, "cpu", [0.1] * 2) == 2

@@ -117,7 +117,7 @@ class Client:
         """What the page shows for an upload: the gallery's value, and the message."""
         response = self.call("image", "upload", [in_gallery(value)])
         assert response.status_code == 200, response.text
-        images, _, problem, _ = response.json()["data"]
+        images, _, problem, *_ = response.json()["data"]
         return images, problem
 
     def run(self, widget: str, data: list[Any]) -> Iterator[dict[str, Any]]:

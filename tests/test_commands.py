@@ -21,7 +21,7 @@ LAUNCHERS = {
     for name in COMMANDS
     if name not in CONSOLE_ONLY
 }
-TOOLS = [ROOT / "scripts" / f"{name}.py" for name in ("app_screenshots", "benchmark", "gallery", "parity")]
+TOOLS = [ROOT / "scripts" / f"{name}.py" for name in ("app_screenshots", "benchmark", "gallery", "parity", "peers")]
 
 
 def python(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:

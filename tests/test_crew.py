@@ -112,12 +112,12 @@ def test_the_time_left_of_several_photos_at_a_time_is_that_of_all_processes():
     with Meter([2.0, 2.0, 4.0, 8.0], clock=lambda: now) as meter:
         assert meter.left is None
         now = 10.0
-        meter.finish(2.0, restored=False)  # was there: says nothing about the speed
+        meter.finish(2.0, worked=False)  # was there: says nothing about the speed
         assert meter.left is None
-        meter.finish(2.0, restored=True)
+        meter.finish(2.0, worked=True)
         assert meter.left == 10.0 / 2.0 * 12.0
         now = 12.0
-        meter.finish(4.0, restored=True)
+        meter.finish(4.0, worked=True)
         assert meter.left == 12.0 / 6.0 * 8.0
         assert meter.number == 3
 

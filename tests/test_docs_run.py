@@ -27,7 +27,7 @@ NOT_RUN = {
         "python scripts/reproduce.py --table rainy --model daclip",
     ],
     "it needs the photographs of the training": ["python scripts/prepare_photos.py --folder FOLDER_WITH_JPEGS"],
-    "it needs the whole history": ["git show 6fbcfb4:pretrained/mr-tiny.safetensors"],
+    "it needs the whole history": ["git show 6fbcfb4:pretrained/mr-tiny*"],
     "it takes minutes": ["python scripts/benchmark.py *"],
 }
 # Commands that tests of their own run.

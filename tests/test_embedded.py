@@ -86,9 +86,9 @@ def test_every_size_is_restored_to_its_borders(name):
     """Padded with black, a JPEG lost up to 15 dB, near the padding and in the whole image."""
     clean = crop(name)
     degraded = tensor_degradation("jpeg-compressed")(clean, np.random.default_rng(0)).clamp(0, 1)
-    whole = restorer("mr-universal")(degraded, seed=0, strength=1.0)
+    whole = restorer()(degraded, seed=0, strength=1.0)
     for height, width in ((127, 127), (113, 121), (120, 128)):
-        part = restorer("mr-universal")(degraded[:, :height, :width], seed=0, strength=1.0)
+        part = restorer()(degraded[:, :height, :width], seed=0, strength=1.0)
         here = to_uint8(clean[:, :height, :width])
         assert abs(psnr(to_uint8(part), here) - psnr(to_uint8(whole[:, :height, :width]), here)) < 0.3
 

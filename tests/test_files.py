@@ -243,8 +243,8 @@ def test_archives_are_checked_by_their_own_sums(tmp_path):
 
 def test_a_damaged_environment_is_set_aside(tmp_path, caplog):
     path = tmp_path / "environment.json"
-    write_environment(tmp_path, torch.device("cpu"), 1)
-    write_environment(tmp_path, torch.device("cpu"), 2)
+    write_environment(tmp_path, torch.device("cpu"), 1, "fp32")
+    write_environment(tmp_path, torch.device("cpu"), 2, "fp32")
     assert [start["processes"] for start in read_json(path)] == [1, 2]
     for content in (
         b"",
@@ -254,7 +254,7 @@ def test_a_damaged_environment_is_set_aside(tmp_path, caplog):
     ):
         path.write_bytes(content)
         caplog.clear()
-        write_environment(tmp_path, torch.device("cpu"), 4)
+        write_environment(tmp_path, torch.device("cpu"), 4, "fp32")
         assert [start["processes"] for start in read_json(path)] == [4]
         assert "environment.json: damaged" in caplog.text and "environment.json.damaged" in caplog.text
     assert len(list(tmp_path.glob("environment.json.damaged*"))) == 4

@@ -344,7 +344,7 @@ def test_runs_are_done_once_and_refuse_to_be_mixed(tmp_path, few, capsys):
 
     capsys.readouterr()
     assert main([*command, "--images", "1"]) == 2
-    assert "other settings, going on would mix results; choose another --results" in capsys.readouterr().err
+    assert "other settings, and resuming would mix results; choose another --results" in capsys.readouterr().err
     (tmp_path / "tiny.safetensors").unlink()
     write_weights(tmp_path / "tiny.safetensors", "velocity")
     assert main(command) == 2

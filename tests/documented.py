@@ -41,19 +41,21 @@ LESS = {
     "study.yml": {"datasets": {"photos": {"degradation": ["rainy", "noisy"]}}},
     "test.yml": {"datasets": {"demo": {"degradation": ["rainy", "noisy"]}}},
 }
+TEST_SETS = ("CBSD68", "LIVE1", "LOL-eval15/LQ", "LOL-eval15/GT", "Rain100H/LQ", "Rain100H/GT")
 SMALL = ["--images", "1", "--size", "32"]
 # Added to a command, for the same reason.
 FEWER = {
     "calibrate": ["--images", "2", "--size", "32"],
     "reproduce": [*SMALL, "--fid", "none"],
-    "study": [*SMALL, "--nfe", "2", "--no-fid", "--model", "mine.safetensors"],
+    "study": [*SMALL, "--nfe", "2", "--model", "mine.safetensors", "--synthetic"],
     "tune": [*SMALL, "--budget", "2"],
 }
 
 
 def fewer(name: str, arguments: list[str]) -> list[str]:
-    """The arguments for less work of the same kind; all tables of the paper become one."""
-    shorter = ["rainy" if (name, word) == ("reproduce", "all") else word for word in arguments]
+    """The arguments for less work of the same kind; tables of all tasks become one of one task."""
+    large = ("all", "overview", "wall-clock") if name == "reproduce" else ()
+    shorter = ["rainy" if word in large else word for word in arguments]
     return [*shorter, *FEWER.get(name, [])]
 
 
@@ -89,7 +91,9 @@ def furnish(folder: Path) -> None:
     tuned["path"] = {"pretrain_model_G": "pretrained/mr-universal.safetensors"}
     (folder / "options" / "tuned.yml").write_text(yaml.safe_dump(tuned))
     (folder / "pretrained").mkdir()
-    advice = Recommended(Solver("mrsampler", 2), CarefulRule(bias=0.5, none=1.0))
+    (folder / "docs" / "images").mkdir(parents=True)
+    shutil.copy(ROOT / "docs" / "solvers.md", folder / "docs")  # which a command renews
+    advice = Recommended(Solver("mrsampler", 2, order=1), CarefulRule(bias=0.5, none=1.0))
     for name in ("pretrained/mr-universal", "mine"):
         write_network(folder / f"{name}.safetensors", "CodedNAFNet", FOUR, advice)
     for name, source in (
@@ -105,6 +109,7 @@ def furnish(folder: Path) -> None:
     save_image(rng.integers(0, 256, (256, 256, 3)).astype(np.uint8), folder / "clean" / "a.png")
     photos = ["photo.jpg", "photos/old.jpg"]
     photos += [f"{place}/{i}.png" for place in ("photos/train", "photos/val", "options/demo/GT") for i in range(2)]
+    photos += [f"testsets/{place}/0.png" for place in TEST_SETS]
     for name in photos:
         coarse = rng.integers(0, 256, (12, 12, 3)).astype(np.uint8)
         save_image(coarse.repeat(4, axis=0).repeat(4, axis=1), folder / name)

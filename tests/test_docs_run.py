@@ -16,6 +16,7 @@ NOT_RUN = {
         "pip install pre-commit",
         "python scripts/prepare_photos.py",
         "python scripts/fetch_weights.py --only *",
+        "python scripts/peers.py *",
     ],
     "it needs a server that is not there": ["docker build -t mr-sampler ."],
     "it needs a GPU": ["python app.py --set device=cuda precision=bf16 --shrink-above 12"],
@@ -24,11 +25,12 @@ NOT_RUN = {
         "python restore.py photos/ -o restored/ --opt options/mrsampler.yml",
         "python test.py -opt options/mrsampler.yml --set datasets.test1.dataroot=DATA",
         "python test.py -opt options/irsde.yml --set path.pretrain_model_G=pretrained/ir-sde-derainH100.pth",
-        "python scripts/reproduce.py --table rainy --model daclip",
+        "python scripts/reproduce.py --table all --model daclip --data testsets",
     ],
     "it needs the photographs of the training": ["python scripts/prepare_photos.py --folder FOLDER_WITH_JPEGS"],
     "it needs the whole history": ["git show 6fbcfb4:pretrained/mr-tiny*"],
     "it takes minutes": ["python scripts/benchmark.py *"],
+    "it needs results that take hours": ["python scripts/reproduce.py --render-only *"],
 }
 # Commands that tests of their own run.
 ELSEWHERE = {

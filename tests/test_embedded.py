@@ -22,16 +22,16 @@ SIDE = 128
 
 # Decibels above the degraded image, the mean of three images. Where little was learned, what it may cost.
 GAINS = {
-    "motion-blurry": -0.3,
-    "hazy": 7.2,
-    "jpeg-compressed": 0.3,
-    "low-light": 18.2,
-    "noisy": 9.2,
-    "raindrop": 0.2,
-    "rainy": 5.6,
-    "shadowed": 3.5,
-    "snowy": 3.1,
-    "uncompleted": 12.4,
+    "motion-blurry": -0.1,
+    "hazy": 7.3,
+    "jpeg-compressed": 0.5,
+    "low-light": 17.8,
+    "noisy": 9.6,
+    "raindrop": 0.9,
+    "rainy": 6.5,
+    "shadowed": 2.6,
+    "snowy": 4.2,
+    "uncompleted": 13.1,
 }
 
 # What the network before this one gained, where this one gains less.

@@ -191,10 +191,17 @@ def _run_outside(line: list[object], folder: Path, **options: object) -> None:
     assert done.returncode == 0, done.stderr.decode()
 
 
+def _heed_interrupts() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def _serve(arguments: list[str], folder: Path) -> None:
     """Start the page on a free port, look at it, and stop it with Ctrl-C."""
     line = [sys.executable, str(ROOT / "app.py"), *arguments, "--port", "0"]
-    page = subprocess.Popen(line, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    # Tests that run in the background inherit that Ctrl-C is ignored; the page is one that a user has started.
+    page = subprocess.Popen(
+        line, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=_heed_interrupts
+    )
     try:
         assert page.stdout is not None and page.stderr is not None
         address = re.search(r"http://[\d.:]+", page.stdout.readline())

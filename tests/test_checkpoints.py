@@ -254,6 +254,23 @@ def test_a_saved_file_is_enough_to_rebuild_the_network(tmp_path):
     assert sorted(p.name for p in tmp_path.iterdir()) == ["x.safetensors"]
 
 
+@pytest.mark.parametrize(
+    ("options", "prediction"),
+    [
+        ("train: {target: velocity}", "velocity"),
+        ("train: {target: published}", "noise"),
+        ("sampler: {fit_target: data}\ntrain: {target: velocity}", "data"),
+    ],
+)
+def test_convert_takes_the_prediction_from_an_option_file(tmp_path, options, prediction):
+    """Of a training too: with the wrong one the network restores nothing."""
+    torch.save(example("refusion", torch.float32).state_dict(), tmp_path / "in.pth")
+    (tmp_path / "mine.yml").write_text(options)
+    out = tmp_path / "out.safetensors"
+    assert convert([str(tmp_path / "in.pth"), str(out), "--opt", str(tmp_path / "mine.yml")]) == 0
+    assert load_network(out)[1].fit_target == prediction
+
+
 def test_convert_keeps_what_inference_needs(tmp_path, capsys):
     network = example("daclip", torch.float32)
     state = {f"module.{key}": value for key, value in network.state_dict().items()}

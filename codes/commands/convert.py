@@ -48,7 +48,12 @@ def build_parser(prog: str) -> argparse.ArgumentParser:
     schedules = [name for name in SCHEDULES if name != "custom"]  # its thetas cannot be given here
     parser.add_argument("input", type=Path, metavar="IN", help="weight file, or folder of a training run")
     parser.add_argument("output", type=Path, metavar="OUT.safetensors")
-    parser.add_argument("--opt", type=Path, metavar="YAML", help="option file to take network_G, sde, fit_target from")
+    parser.add_argument(
+        "--opt",
+        type=Path,
+        metavar="YAML",
+        help="option file of a test or a training to take network_G, sde and the prediction from",
+    )
     parser.add_argument("--variant", help="architecture, where the keys fit several (ConditionalNAFNet: latent)")
     parser.add_argument("--fit-target", choices=PREDICTIONS, help="what the network predicts (default: noise)")
     parser.add_argument("--max-sigma", type=float, help="stationary standard deviation, 8-bit units")
@@ -102,7 +107,7 @@ def convert(options: argparse.Namespace) -> Metadata:
     recorded = found or Metadata(choice, weights=checkpoint.weights, source=str(checkpoint.path))
     metadata = replace(recorded, architecture=choice)
     if choice.row.role == "restoration":
-        fit_target = options.fit_target or yml.get("sampler", {}).get("fit_target") or recorded.fit_target or "noise"
+        fit_target = options.fit_target or _fit_target(yml) or recorded.fit_target or "noise"
         metadata = replace(metadata, fit_target=fit_target, sde=_sde(options, yml, metadata))
     if options.recommend is not None:
         advice = replace(metadata.recommended or Recommended(), solver=_solver(options.recommend))
@@ -112,6 +117,13 @@ def convert(options: argparse.Namespace) -> Metadata:
     state = {key: value.half() if options.half else value for key, value in checkpoint.state.items()}
     save_checkpoint(options.output, state, metadata, options.overwrite)
     return metadata
+
+
+def _fit_target(yml: dict[str, Any]) -> str | None:
+    """What a network predicts by its option file: that of a test, or that of its training."""
+    trained = (yml.get("train") or {}).get("target")
+    named: str | None = (yml.get("sampler") or {}).get("fit_target") or (trained if trained in PREDICTIONS else None)
+    return named
 
 
 def _solver(path: Path) -> Solver:

@@ -71,6 +71,8 @@ def reflect_pad(x: Tensor, multiple: int) -> Tensor:
     """Pad right and bottom by reflection to a multiple; short sides are reflected repeatedly."""
     height, width = x.shape[-2:]
     bottom, right = -height % multiple, -width % multiple
+    if torch.jit.is_tracing():  # sides are not known yet, so that no branch may depend on them
+        return x[:, :, _mirrored(height, bottom)][:, :, :, _mirrored(width, right)]
     if not (bottom or right):
         return x
     if bottom < height and right < width:
@@ -78,6 +80,11 @@ def reflect_pad(x: Tensor, multiple: int) -> Tensor:
     rows = _bounce(height, height + bottom, x.device)
     columns = _bounce(width, width + right, x.device)
     return x[:, :, rows][:, :, :, columns]
+
+
+def _mirrored(side: int, more: int) -> Tensor:
+    """Positions of a side, and of its reflection once after it."""
+    return (side - 1 - (torch.arange(side + more) - (side - 1)).abs()).abs()
 
 
 def _bounce(side: int, length: int, device: torch.device) -> Tensor:

@@ -71,7 +71,8 @@ def reflect_pad(x: Tensor, multiple: int) -> Tensor:
     """Pad right and bottom by reflection to a multiple; short sides are reflected repeatedly."""
     height, width = x.shape[-2:]
     bottom, right = -height % multiple, -width % multiple
-    if torch.jit.is_tracing():  # sides are not known yet, so that no branch may depend on them
+    # Sides are not known yet in a trace: no branch may depend on them.
+    if torch.jit.is_tracing():  # type: ignore[attr-defined]
         return x[:, :, _mirrored(height, bottom)][:, :, :, _mirrored(width, right)]
     if not (bottom or right):
         return x

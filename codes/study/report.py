@@ -10,12 +10,12 @@ from pathlib import Path
 
 from ..evaluation import tables
 from ..evaluation.records import Record, read_records
+from ..evaluation.statistics import ERRORS
 from ..runtime.files import read_json, write_atomically
 from .candidates import METRICS, Candidate, Losses, choose, deficit, mean, values_of
 from .figures import FIGURES
 
 EXACT = "exact.json"  # in the folder of a synthetic network: scores of exact samples, by image
-ERRORS = 2.0  # a difference of fewer standard errors is none
 COMPARED = (2, 5, 10, 20)
 BASE = Candidate(8, "order1", 1.0, True)  # what the questions change one thing of
 # What is changed, in words, and the change. The first two are columns of the documentation's table.

@@ -29,7 +29,7 @@ def _disk_kernel(radius: float) -> Map:
 
 
 def _shaken(image: Image, rng: np.random.Generator) -> Image:
-    length = log_uniform(rng, 2.5, 28)
+    length = log_uniform(rng, 2.5, 28) if rng.uniform() < 0.6 else rng.uniform(10, 32)
     return plain.motion_blurry(image, rng, length=length, roll=rng.normal(0, 0.8))
 
 
@@ -198,6 +198,17 @@ def _dark_curve(image: Image, rng: np.random.Generator) -> Image:
     return through_jpeg(dark, rng, int(rng.integers(80, 99))) if rng.uniform() < 0.2 else dark
 
 
+def _nearly_black(image: Image, rng: np.random.Generator) -> Image:
+    """An exposure of a few hundredths: what is left has a few dozen of the 256 levels, and coarse, coloured noise."""
+    exposure, gamma = log_uniform(rng, 0.04, 0.2), rng.uniform(0.85, 1.25)
+    dark = plain.low_light(image, rng, exposure=exposure, gamma=gamma, noise=rng.uniform(0, 1.5))
+    if rng.uniform() < 0.5:  # the camera has smoothed it
+        dark = blurred(dark, rng.uniform(0.3, 1))
+    dark = _rounded(dark + np.float32(rng.uniform(0, 0.012) * (rng.uniform() < 0.4)))
+    return through_jpeg(dark, rng, int(rng.integers(88, 100))) if rng.uniform() < 0.3 else dark
+
+
 def low_light(image: Image, rng: np.random.Generator) -> Image:
     """Exposed too little, by a sensor's rules or by a curve; with noise and without."""
-    return mixed_from(image, rng, ((0.35, plain.low_light), (0.35, _underexposed), (0.3, _dark_curve)))
+    kinds = ((0.25, plain.low_light), (0.25, _underexposed), (0.2, _dark_curve), (0.3, _nearly_black))
+    return mixed_from(image, rng, kinds)

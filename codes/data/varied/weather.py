@@ -150,9 +150,32 @@ def _streaks(image: Image, rng: np.random.Generator) -> Image:
     return clipped(np.asarray(result, np.float32))
 
 
+def _downpour(image: Image, rng: np.random.Generator) -> Image:
+    """Streaks over a tenth to nearly all of the image, in one or two directions, mostly added to what is behind."""
+    height, width = image.shape[:2]
+    layers = int(rng.integers(1, 4))
+    directions = np.clip(rng.normal(0, 0.5, 2), -1.3, 1.3)
+    cover, from_noise = log_uniform(rng, 0.12, 0.9) / layers, rng.uniform() < 0.3
+    total = np.zeros((height, width), np.float32)
+    for _ in range(layers):
+        angle = float(directions[int(rng.uniform() < 0.25)] + rng.normal(0, 0.05))
+        length = log_uniform(rng, 12, 70)
+        if from_noise:
+            layer = np.clip(_noise_rain(rng, height, width, angle, length, log_uniform(rng, 0.02, 0.2)), 0, 1.2)
+        else:
+            thick = float(rng.choice([1, 1, 2, 2, 3]))
+            layer = _lines(rng, height, width, angle, length, thick, cover * 1e4 / (length * thick))
+        total = np.maximum(total, layer) if rng.uniform() < 0.5 else total + layer
+    rain = np.clip(np.float32(rng.uniform(0.45, 1)) * total, 0, 1)[..., None]
+    light = np.float32(rng.uniform(0.7, 1))
+    if rng.uniform() < 0.7:
+        return clipped(image + rain * light)
+    return clipped(image + np.minimum(rain, 0.97) * np.maximum(light - image, 0))
+
+
 def rainy(image: Image, rng: np.random.Generator) -> Image:
     """Sparse and dense, in one direction and in several."""
-    return mixed_from(image, rng, ((0.25, plain.rainy), (0.75, _streaks)))
+    return mixed_from(image, rng, ((0.25, plain.rainy), (0.4, _streaks), (0.35, _downpour)))
 
 
 def _fallen(image: Image, rng: np.random.Generator) -> Image:

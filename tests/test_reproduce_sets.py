@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from codes.commands.reproduce import main
+from codes.config import build_solvers
 from codes.data.images import read_picture, save_image, to_uint8
 from codes.data.pairs import image_seed
 from codes.data.sets import load_item
@@ -19,9 +20,10 @@ from codes.reproduce import catalogue
 from codes.reproduce.catalogue import METHODS
 from codes.reproduce.report import what_differs
 from codes.reproduce.results import Results, collect, load, save
-from codes.reproduce.runs import Setup, base_options, find_tasks, run_options
+from codes.reproduce.runs import Setup, base_options, find_tasks, parts, run_options
 from codes.reproduce.testsets import TEST_SETS
 from codes.reproduce.verdicts import RULES
+from codes.sde import MeanRevertingSDE
 
 from .evaluation import write_options, write_weights
 from .network_examples import DACLIP_SETTING, TINY_DACLIP
@@ -109,6 +111,19 @@ def test_the_recommended_solver_is_the_checkpoints(setup):
     solvers = run_options(setup, base_options(setup), "rainy", "recommended", recommended=chosen).solvers()
     assert [solver["num_sample_steps"] for _, solver in solvers] == list(METHODS["recommended"].nfes)
     assert {solver["algorithm"] for _, solver in solvers} == {"mrsampler-pc"} and solvers[0][1]["tau"] == 0.3
+
+
+@pytest.mark.parametrize("recommended", [{"order": 3}, {"predictor": 2}, {}])
+def test_a_recommended_order_is_lowered_where_the_evaluations_do_not_reach_it(setup, recommended):
+    base, chosen = base_options(setup), {"algorithm": "mrsampler", **recommended}
+    ((key, order),) = (recommended or {"order": 2}).items()
+    found = {}
+    for count, nfes in parts(setup, "recommended", 100):
+        assert count == 100
+        options = run_options(setup, base, "rainy", "recommended", nfes=nfes, recommended=chosen)
+        solvers = [planned.solver for planned in build_solvers(options, MeanRevertingSDE())]
+        found |= {solver.num_sample_steps: getattr(solver, key) for solver in solvers}
+    assert found == {nfe: min(nfe, order) for nfe in METHODS["recommended"].nfes}
 
 
 @pytest.fixture

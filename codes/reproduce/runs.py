@@ -30,6 +30,7 @@ from .results import label, run_folder
 from .testsets import TEST_SETS, dataset_options
 
 FIGURE_SIDE = 192  # pixels of the images that the figures show, from their middle
+_HIGHEST_ORDER = 3  # of all solvers
 FIGURE_2 = ("low-light", "motion-blurry")  # the tasks whose FID the paper plots
 
 
@@ -96,6 +97,18 @@ def recommended_options(restorer: Restorer) -> dict[str, Any]:
     return {key: value for key, value in solver.items() if key != "num_sample_steps"}
 
 
+def lowered(solver: Mapping[str, Any], nfe: int) -> dict[str, Any]:
+    """The options of a solver that must do with `nfe` evaluations: order k needs k of them.
+
+    >>> lowered({"algorithm": "mrsampler", "order": 2, "tau": 0.5}, 1)
+    {'algorithm': 'mrsampler', 'order': 1, 'tau': 0.5}
+    """
+    orders = {key: solver[key] for key in ("order", "predictor") if solver.get(key) is not None}
+    if not orders and solver["algorithm"] == "mrsampler":
+        orders = {"order": 2}  # the paper's, where the options are silent
+    return {**solver, **{key: min(order, nfe) for key, order in orders.items()}}
+
+
 def run_options(
     setup: Setup,
     base: Options,
@@ -107,9 +120,10 @@ def run_options(
 ) -> Options:
     """The options of one run: a method with all its NFEs, or some, on a task."""
     key, dataset = next(iter(base.test_sets.items()))
-    chosen = recommended if method == RECOMMENDED else METHODS[method].options
+    nfes = nfes or METHODS[method].nfes
+    chosen = lowered(recommended, min(nfes)) if method == RECOMMENDED else METHODS[method].options
     folder = run_folder(setup.root, task, method)
-    sampler: dict[str, Any] = {"variants": {method: {**chosen, "num_sample_steps": list(nfes or METHODS[method].nfes)}}}
+    sampler: dict[str, Any] = {"variants": {method: {**chosen, "num_sample_steps": list(nfes)}}}
     if base.sampler.fit_target is not None:
         sampler["fit_target"] = base.sampler.fit_target
     names: list[str] = [name for name in base.metrics.names if name != "fid"]
@@ -241,10 +255,17 @@ def run_all(
 
 
 def parts(setup: Setup, method: str, images: int) -> list[tuple[int, tuple[int, ...]]]:
-    """The NFEs of a method by the number of images that they take, fewest first."""
-    counts = {nfe: setup.count(images, nfe) for nfe in METHODS[method].nfes}
+    """The NFEs of a method by the number of images that they take, fewest first.
+
+    The recommended solver may be of an order that the fewest evaluations do not reach: those are a part each.
+    """
+
+    def group(nfe: int) -> tuple[int, int]:
+        return setup.count(images, nfe), min(nfe, _HIGHEST_ORDER) if method == RECOMMENDED else 0
+
+    nfes = METHODS[method].nfes
     return [
-        (count, tuple(nfe for nfe, each in counts.items() if each == count)) for count in sorted(set(counts.values()))
+        (each[0], tuple(nfe for nfe in nfes if group(nfe) == each)) for each in sorted({group(nfe) for nfe in nfes})
     ]
 
 

@@ -86,11 +86,11 @@ def _four_sets(results: Results) -> str:
     if not texts:
         return "The paper's test sets have not been run."
     evaluations = "one evaluation" if nfe == 1 else f"{nfe} evaluations"
-    changes = "changes" if nfe == 1 else "change"
-    theirs = "The paper's numbers are of DA-CLIP's network, six times larger, with MR Sampler-1 and 5 evaluations "
+    takes = "takes" if nfe == 1 else "take"
+    theirs = "The paper's numbers are of DA-CLIP's network, six times larger, with MR Sampler-1 and 5 evaluations. "
     return (
-        f"On {_which(results)} {evaluations} of the small network {changes} the PSNR in dB of {'; '.join(texts)}. "
-        f"{theirs if whole else ''}([report](docs/{REPORT}); commit {_commits(results)})."
+        f"On {_which(results)}, {evaluations} of the small network {takes} {', '.join(texts)}: means of the PSNR in dB "
+        f"with one standard error. {theirs if whole else ''}([Report](docs/{REPORT}), commit {_commits(results)}.)"
     )
 
 

@@ -43,7 +43,8 @@ class _Compact(argparse.RawDescriptionHelpFormatter):
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         """Prose is filled to the width of the terminal; what is indented stays as it is written."""
         lines: list[str] = []
-        for plain, block in groupby(text.splitlines(), lambda line: line[:1] not in ("", " ")):
+        for plain, group in groupby(text.splitlines(), lambda line: line[:1] not in ("", " ")):
+            block = list(group)
             lines += textwrap.wrap(" ".join(block), width, break_on_hyphens=False) if plain else block
         return "\n".join(lines)
 

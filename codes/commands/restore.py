@@ -54,7 +54,8 @@ def build_parser(prog: str) -> argparse.ArgumentParser:
     add("--describe", action="store_true", help="print the degradations that are recognised, with probabilities")
     add("--tile", type=tile, metavar="SIDE", help="restore in overlapping tiles of this side; or auto, off")
     add("--precision", choices=("auto", "fp32", "bf16", "fp16"), metavar="P",
-        help="auto, fp32, bf16, fp16 (default: the option file's, else auto: bf16 where processor and network suit)")  # fmt: skip
+        help="auto, fp32, bf16, fp16 (default: the option file's, else auto: bf16 where processor and network "
+        "suit)")  # fmt: skip
     add("--device", default="auto", help="cpu, cuda, cuda:N (default: the option file's, else a GPU if there is one)")
     add("--workers", type=workers, metavar="N",
         help="processes that restore photos at the same time (default: auto, one for each core of a CPU if there is "

@@ -73,6 +73,36 @@ def test_overview_lists_every_command_and_fits_a_screen(capsys):
     assert [line.split()[0] for line in lines if re.match(r"  [a-z]", line)] == list(COMMANDS)
 
 
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_help_of_every_command_fits_a_screen(name, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "100")
+    with pytest.raises(SystemExit):
+        main([name, "--help"])
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) <= 40 and max(map(len, lines)) <= 100
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["restore", "--help"], ["completion", "bash"]], ids=" ".join)
+def test_a_reader_that_has_seen_enough_is_no_error(arguments):
+    reads, writes = os.pipe()
+    os.close(reads)
+    line = [sys.executable, "-m", "codes.commands.main", *arguments]
+    result = subprocess.run(line, stdout=writes, stderr=subprocess.PIPE, cwd=ROOT)
+    os.close(writes)
+    assert result.stderr == b""
+
+
+def test_the_usage_says_what_must_be_given(capsys):
+    for name, usage in (
+        ("restore", "[OPTIONS] PHOTO [PHOTO ...]"),
+        ("test", "[OPTIONS] -opt FILE"),
+        ("describe", "[-h] [-opt FILE] FILE [FILE ...]"),
+    ):
+        with pytest.raises(SystemExit):
+            main([name, "--help"])
+        assert capsys.readouterr().out.startswith(f"usage: mr-sampler {name} {usage}\n")
+
+
 def test_version_is_that_of_the_project(capsys):
     assert main(["--version"]) == 0
     assert capsys.readouterr().out == f"mr-sampler {codes.__version__}\n"

@@ -77,6 +77,13 @@ def test_what_the_hub_cannot_give_is_one_line():
         load_restorer("hf://someone/nothing")
 
 
+@pytest.mark.parametrize("name", ["mine", "owner/mine/more", "owner/mi ne"])
+def test_an_address_that_is_none_says_what_one_is(name):
+    for address in (f"hf://{name}", Path(f"hf://{name}/")):
+        with pytest.raises(OptionsError, match=r"^hf://[^\n]*: expected hf://owner/name, or hf://owner/name@revision$"):
+            load_restorer(address)
+
+
 def test_push_uploads_the_saved_folder(restorer, monkeypatch):
     done = []
 

@@ -2,21 +2,54 @@
 
 import argparse
 import logging
-import os
 import sys
-from collections.abc import Callable
+import textwrap
+from collections.abc import Callable, Iterable
+from itertools import groupby
 from pathlib import Path
+from typing import Any
 
 from ..names import OptionsError
-from ..runtime.output import accept_any_text
+from ..runtime.output import accept_any_text, reader_gone
 from ..runtime.problems import explain
 
 
 def new_parser(prog: str, description: str, epilog: str | None = None) -> argparse.ArgumentParser:
-    """A parser that prints description and epilog line by line as they are written."""
-    return argparse.ArgumentParser(
-        prog=prog, description=description, epilog=epilog, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    """A parser whose help fits a screen and keeps the indented lines of description and epilog."""
+    return argparse.ArgumentParser(prog=prog, description=description, epilog=epilog, formatter_class=_Compact)
+
+
+class _Compact(argparse.RawDescriptionHelpFormatter):
+    """Options are listed once, not in the usage too, and an option that has two names has its value once."""
+
+    def add_usage(self, usage: Any, actions: Iterable[argparse.Action], groups: Any, prefix: str | None = None) -> None:
+        """The usage with what must be given, and [OPTIONS] for the rest; all of them where that is one line."""
+        if usage is None and len(self._whole_usage(actions := list(actions), groups)) > 80:
+            needed = [action for action in actions if action.required or not action.option_strings]
+            words = " ".join(self._format_usage(None, needed, [], "").split()[len(self._prog.split()) :])
+            usage = f"{self._prog} [OPTIONS] {words}".strip().replace("%", "%%")
+            actions, groups = [], []
+        super().add_usage(usage, actions, groups, prefix)
+
+    def _whole_usage(self, actions: Iterable[argparse.Action], groups: Any) -> str:
+        return " ".join(self._format_usage(None, actions, groups, "usage: ").split())
+
+    def _format_action_invocation(self, action: argparse.Action) -> str:
+        if not action.option_strings or action.nargs == 0:
+            return super()._format_action_invocation(action)
+        value = self._format_args(action, self._get_default_metavar_for_optional(action))
+        return f"{', '.join(action.option_strings)} {value}"
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        """Prose is filled to the width of the terminal; what is indented stays as it is written."""
+        lines: list[str] = []
+        for plain, group in groupby(text.splitlines(), lambda line: line[:1] not in ("", " ")):
+            block = list(group)
+            lines += textwrap.wrap(" ".join(block), width, break_on_hyphens=False) if plain else block
+        return "\n".join(lines)
+
+    def _split_lines(self, text: str, width: int) -> list[str]:
+        return textwrap.wrap(" ".join(text.split()), width, break_on_hyphens=False)  # names and files stay whole
 
 
 def filled(text: str) -> str:
@@ -115,9 +148,8 @@ def run(
         return 2
     except KeyboardInterrupt:
         return 130
-    except BrokenPipeError:  # the reader of the output, such as `head`, has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains when it flushes
-        return 1
+    except BrokenPipeError:
+        return reader_gone()
     except OSError as error:
         print(explain(error, harm="cannot be used"), file=sys.stderr)
         return 1

@@ -33,8 +33,8 @@ needed. Encoders stay files of their own: DA-CLIP's U-Net also needs path.daclip
 _EXAMPLES = """
 examples:
   python scripts/convert.py pretrained/universal-ir.pth pretrained/universal-ir.safetensors
-  python scripts/convert.py pretrained/ir-sde-derain.pth pretrained/ir-sde-derain.safetensors --max-sigma 10
-  python scripts/convert.py experiments/mine/models pretrained/mine.safetensors --opt options/mine.yml
+  python scripts/convert.py pretrained/ir-sde-derain.pth ir-sde-derain.safetensors --max-sigma 10
+  python scripts/convert.py experiments/mine/models mine.safetensors --opt options/mine.yml
 
 IN may be a .pth, .pt or .safetensors file, or a folder of a training run (its EMA weights are preferred). It is
 recognised by its keys. The SDE settings default to those of the published models of that network; IR-SDE's differ from

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..config import OptionsError
+from ..defaults import WEIGHTS
 from .arguments import add_option_file, add_overrides, at_least, new_parser, run
 
 _ABOUT = """\
@@ -21,8 +22,8 @@ def build_parser(prog: str) -> argparse.ArgumentParser:
     """The command's arguments."""
     parser = new_parser(prog, _ABOUT, _EXIT)
     add = parser.add_argument
-    add_option_file(parser, "option file, or a .safetensors checkpoint", "options/test.yml")
-    add_overrides(parser, "path.pretrain_model_G=mine.safetensors")
+    add_option_file(parser, "checkpoint or option file", WEIGHTS)
+    add_overrides(parser, "sampler.time_schedule=sinh")
     add("--nfe", type=at_least(1), default=2, metavar="N", help="network evaluations in the graph (default: 2)")
     add("--algorithm", metavar="NAME", help="solver (default: the option file's, else the checkpoint's)")
     add("--format", choices=["onnx", "openvino"], default="onnx", help="default: onnx")
@@ -48,12 +49,13 @@ def _export(arguments: argparse.Namespace) -> int:
     for path in (file, beside):
         if path.exists() and not arguments.overwrite:
             raise OptionsError(f"{path}: exists already; --overwrite replaces it")
-    restorer = load_restorer(arguments.opt, "cpu", arguments.overrides)
+    restorer = load_restorer(arguments.opt, "cpu", [*arguments.overrides, "precision=fp32"])  # as the graph's
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         made = export(restorer, file, arguments.format, nfe=arguments.nfe, algorithm=arguments.algorithm)
     except (ExportError, ValueError, OSError) as error:
         print(error, file=sys.stderr)
         return 2
-    print(f"{file}: {made.plan.nfe} evaluations, {made.draws} draws of noise; beside it {beside.name}")
+    count = "1 evaluation" if made.plan.nfe == 1 else f"{made.plan.nfe} evaluations"
+    print(f"{file}: {count}, {made.draws} draws of noise; beside it {beside.name}")
     return 0

@@ -11,7 +11,7 @@ from importlib import import_module
 from .. import __version__
 from ..names import unknown
 from ..runtime import startup
-from ..runtime.output import accept_any_text
+from ..runtime.output import accept_any_text, reader_gone
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,15 @@ mr-sampler COMMAND --help shows what a command takes, mr-sampler --version the v
 def main(argv: Sequence[str] | None = None) -> int:
     """`mr-sampler COMMAND ...`; returns the exit code."""
     accept_any_text()
-    arguments = list(sys.argv[1:] if argv is None else argv)
+    try:
+        code = _start(list(sys.argv[1:] if argv is None else argv))
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:
+        return reader_gone()
+
+
+def _start(arguments: list[str]) -> int:
     first = arguments[0] if arguments else "--help"
     if first in ("-h", "--help"):
         print(_HELP.format(commands="\n".join(f"  {name:16}{command.text}" for name, command in COMMANDS.items())))
@@ -85,7 +93,8 @@ def launch(name: str, argv: Sequence[str] | None = None, prog: str | None = None
     prog = prog or f"{module}.py"
     asks_for_help = not {"-h", "--help"}.isdisjoint(sys.argv[1:] if argv is None else argv)
     # The help of a command is for those who have not installed what only it needs.
-    problem = startup.missing_packages(() if asks_for_help else command.needs, command.extra)
+    needs, extra = ((), "restore") if asks_for_help else (command.needs, command.extra)
+    problem = startup.missing_packages(needs, extra)
     if problem is not None:
         print(f"{prog}: {problem}", file=sys.stderr)
         return 2

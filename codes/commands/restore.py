@@ -23,10 +23,10 @@ the same command resumes after an interruption. restored.jsonl in the folder rec
 
 _FILES = """\
 results for a photo a.jpg:
-                   a.jpg              the restoration
-  --samples K      a.sample-2.jpg ... K restorations with the seeds SEED, SEED + 1, ...; and a.mean.jpg, their mean
-  --uncertainty    a.uncertainty.png  their standard deviation: black is certain, white a fifth of the range or more
-  --compare        a.compare.png      before and after; with --samples also mean and uncertainty
+                 a.jpg              the restoration
+  --samples K    a.sample-2.jpg...  more, with the seeds after SEED; and a.mean.jpg, the mean
+  --uncertainty  a.uncertainty.png  where they differ: black not at all, white a fifth or more
+  --compare      a.compare.png      before and after; with --samples also mean and uncertainty
 
 exit code: 0 every photo has its result, 1 some were left out, 2 bad options, 130 interrupted."""
 
@@ -37,7 +37,7 @@ def build_parser(prog: str) -> argparse.ArgumentParser:
     add = parser.add_argument
     add("photos", nargs="+", type=filled, metavar="PHOTO", help="file, folder, pattern, or - for stdin to stdout")
     add("-o", "--output", type=named, metavar="FOLDER", help="folder for the results (default: restored)")
-    add_option_file(parser, "a .safetensors checkpoint, or an option file", WEIGHTS)
+    add_option_file(parser, "checkpoint or option file", WEIGHTS)
     add("--nfe", type=at_least(1, MOST_EVALUATIONS), metavar="N",
         help="network evaluations (default: the option file's, else what the checkpoint recommends, "
         f"else {NFE})")  # fmt: skip
@@ -50,16 +50,16 @@ def build_parser(prog: str) -> argparse.ArgumentParser:
     add("--compare", action="store_true", help="write before and after side by side")
     add("--strength", type=share, metavar="S",
         help="from 0 (the photo as it is) to 1 (the whole restoration); default: the network's own rule, which leaves "
-        "photos alone that look clean, and 1 where it has none")  # fmt: skip
+        "clean photos alone, else 1")  # fmt: skip
     add("--describe", action="store_true", help="print the degradations that are recognised, with probabilities")
     add("--tile", type=tile, metavar="SIDE", help="restore in overlapping tiles of this side; or auto, off")
-    add("--precision", choices=("auto", "fp32", "bf16", "fp16"),
-        help="of the network's arithmetic (default: the option file's, else auto: bf16 where processor and network "
+    add("--precision", choices=("auto", "fp32", "bf16", "fp16"), metavar="P",
+        help="auto, fp32, bf16, fp16 (default: the option file's, else auto: bf16 where processor and network "
         "suit)")  # fmt: skip
     add("--device", default="auto", help="cpu, cuda, cuda:N (default: the option file's, else a GPU if there is one)")
     add("--workers", type=workers, metavar="N",
-        help="processes that restore photos at the same time, or auto (the default): one for each core of a CPU if "
-        "there is enough to do; the number does not change the results")  # fmt: skip
+        help="processes that restore photos at the same time (default: auto, one for each core of a CPU if there is "
+        "enough to do)")  # fmt: skip
     add("--overwrite", action="store_true", help="replace existing results")
     return parser
 

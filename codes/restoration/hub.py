@@ -25,8 +25,7 @@ if TYPE_CHECKING:
     from .restorer import Restorer
 
 WEIGHTS, CONFIG, CARD = "model.safetensors", "config.json", "README.md"
-# hf://owner/name, or hf://owner/name@revision; a Path has swallowed one of the slashes.
-_ADDRESS = re.compile(r"hf:/{1,2}([\w.-]+/[\w.-]+)(?:@([\w./-]+))?")
+_REPOSITORY = re.compile(r"([\w.-]+/[\w.-]+)(?:@([\w./-]+))?")  # owner/name, or owner/name@revision
 
 Scores = Mapping[str, Mapping[str, float]]  # data set -> metric -> value
 
@@ -81,8 +80,14 @@ def from_address(path: str | Path) -> Path | None:
 
     >>> from_address("model.safetensors")
     """
-    match = _ADDRESS.fullmatch(str(path))
-    return None if match is None else downloaded(match[1], match[2])
+    # A Path has swallowed one of the slashes.
+    address = re.fullmatch(r"hf:/{1,2}(.*)", str(path))
+    if address is None:
+        return None
+    match = _REPOSITORY.fullmatch(address[1])
+    if match is None:
+        raise OptionsError(f"hf://{address[1]}: expected hf://owner/name, or hf://owner/name@revision")
+    return downloaded(match[1], match[2])
 
 
 def downloaded(repository: str, revision: str | None = None) -> Path:

@@ -1,6 +1,7 @@
 """Output that no terminal can make fail."""
 
 import codecs
+import os
 import sys
 import unicodedata
 
@@ -31,6 +32,12 @@ def accept_any_text() -> None:
         # Streams that a test or a notebook has put in place take any text; without a console there are none.
         if hasattr(stream, "reconfigure") and stream.errors != _READABLE:
             stream.reconfigure(errors=_READABLE)
+
+
+def reader_gone() -> int:
+    """The exit code where the reader of the output, such as `head`, has seen enough; nothing more is written to it."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains when it flushes
+    return 1
 
 
 def plain(text: str, encoding: str = "ascii") -> str:

@@ -8,6 +8,7 @@ lpips, open_clip and timm, which import it. Call `ensure_torchvision()` before t
 
 import functools
 import importlib
+from importlib.util import find_spec
 
 import torch
 
@@ -19,11 +20,13 @@ _MISSING_SCHEMAS = (
 
 @functools.cache
 def ensure_torchvision() -> torch.library.Library | None:
-    """Import torchvision, declaring its missing operators first if necessary.
+    """Import torchvision, if it is installed, declaring its missing operators first if necessary.
 
     The returned library (None if torchvision imports by itself) is kept alive by the cache: its
     declarations vanish with it.
     """
+    if find_spec("torchvision") is None:  # diffusers and its scheduler do without it
+        return None
     try:
         importlib.import_module("torchvision")
         return None

@@ -87,6 +87,21 @@ def test_the_example_runs_with_onnxruntime_alone(exported, tmp_path):
     assert Image.open(tmp_path / "out.png").size == (61, 50)
 
 
+def test_without_options_the_graph_is_what_restore_does_by_itself(monkeypatch, tmp_path, capsys):
+    """The solver that the checkpoint recommends, in float32: nothing is said of another precision."""
+    monkeypatch.chdir(tmp_path)
+    assert main(["export", "--nfe", "1"]) == 0
+    printed = capsys.readouterr()
+    assert printed.out == "restore-1.onnx: 1 evaluation, 2 draws of noise; beside it run_restore_1.py\n"
+    assert "bf16" not in printed.err
+    restorer, rng = load_restorer(WEIGHTS, "cpu", ["precision=fp32"]), torch.Generator().manual_seed(3)
+    image = torch.rand(3, 24, 32, generator=rng)
+    rng.manual_seed(5)
+    noise = torch.stack([torch.randn(image.shape, generator=rng)[None] for _ in range(2)])
+    found = runner(tmp_path / "restore-1.onnx")(image[None].numpy(), noise.numpy())[0]
+    assert np.abs(found - restorer(image, nfe=1, seed=5, strength=1.0).numpy()).max() < 1e-4
+
+
 def test_existing_files_and_wrong_names_are_told(exported, format, capsys):
     assert main(["export", "--opt", str(WEIGHTS), "--format", format, "-o", str(exported)]) == 2
     assert capsys.readouterr().err.endswith(f"{exported}: exists already; --overwrite replaces it\n")

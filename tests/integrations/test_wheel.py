@@ -154,6 +154,24 @@ def test_scheduler_needs_diffusers_besides(start):
     assert done.stdout == "True\n"
 
 
+def test_the_scheduler_needs_no_torchvision(start):
+    code = "from mr_sampler.scheduler import MRSamplerScheduler as Scheduler; print(Scheduler().config['fit_target'])"
+    done = start("python", "-c", code, never={"torchvision", "cv2", "open_clip", "pydantic", "platformdirs"})
+    assert (done.returncode, done.stdout) == (0, "noise\n"), done.stderr
+
+
+def test_the_extra_for_diffusers_is_enough_for_the_pipeline():
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert "mr-sampler[restore]" in extras["diffusers"]  # networks, checkpoints and images
+
+
+def test_help_is_there_without_the_extra_of_a_command(start):
+    never = set(OTHERS) | {"openvino", "onnxruntime", "fastapi", "uvicorn"}
+    for command in ("test", "train", "tune", "export", "app"):
+        done = start("mr-sampler", command, "--help", never=never)
+        assert done.returncode == 0 and done.stdout.startswith(f"usage: mr-sampler {command} "), done.stderr
+
+
 def test_a_missing_extra_is_named(start):
     done = start("mr-sampler", "tune", "-opt", "options/test.yml", never=["matplotlib"])
     assert done.returncode == 2

@@ -25,7 +25,7 @@ BYTES_PER_PIXEL = _COPIES * 3 * 4
 def tile_within(budget: float, per_pixel: float, height: int, width: int, batch: int) -> int | None:
     """None if the whole images fit the budget in bytes, else the side of tiles (a multiple of 64) that do.
 
-    At most LARGEST_TILE: larger tiles give no better result than these, and are slower on a CPU.
+    At most LARGEST_TILE, so that the network's memory does not grow with the photo.
     """
     pixels = batch * height * width
     left = budget - BYTES_PER_PIXEL * pixels

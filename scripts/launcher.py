@@ -36,4 +36,5 @@ def start(main: Callable[[], int], *needs: str) -> int:
         print(f"{Path(sys.argv[0]).name}: {problem}", file=sys.stderr)
         return 2
     startup.set_up_threads()
+    startup.use_huge_pages()
     return main()

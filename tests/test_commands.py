@@ -201,21 +201,29 @@ def test_every_requirement_is_looked_for_by_its_module():
 # ---- threads and memory
 
 
-@pytest.mark.parametrize("own", [None, "ACTIVE"])
-def test_threads_are_set_up_before_torch_and_own_settings_win(own):
+@pytest.mark.parametrize(
+    ("name", "own", "found"),
+    [
+        ("OMP_WAIT_POLICY", None, "PASSIVE"),
+        ("OMP_WAIT_POLICY", "ACTIVE", "ACTIVE"),
+        ("THP_MEM_ALLOC_ENABLE", None, "1"),
+        ("THP_MEM_ALLOC_ENABLE", "0", "0"),
+    ],
+)
+def test_threads_and_pages_are_set_up_before_torch_and_own_settings_win(name, own, found):
     code = (
         "import os, sys\n"
         "class Watch:\n"
         "    def find_spec(self, name, *_):\n"
-        "        if name == 'torch.version': print(os.environ.get('OMP_WAIT_POLICY'))\n"
+        f"        if name == 'torch.version': print(os.environ.get({name!r}))\n"
         "sys.meta_path.insert(0, Watch())\n"
         "from codes.commands.main import launch\n"
         "launch('convert', ['--help'])"
     )
-    environment = {key: value for key, value in os.environ.items() if key != "OMP_WAIT_POLICY"}
-    environment |= {} if own is None else {"OMP_WAIT_POLICY": own}
+    environment = {key: value for key, value in os.environ.items() if key != name}
+    environment |= {} if own is None else {name: own}
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, cwd=ROOT)
-    assert result.stdout.splitlines()[0] == (own or "PASSIVE"), result.stderr
+    assert result.stdout.splitlines()[0] == found, result.stderr
 
 
 class Library:

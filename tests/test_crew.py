@@ -131,3 +131,18 @@ def test_a_crew_is_as_large_as_it_pays():
     assert crew_size(None, 4, "cuda", enough) == 1
     assert crew_size(3, 1, "cpu", [0.1] * 9) == 3
     assert crew_size(3, 1, "cpu", [0.1] * 2) == 2
+
+
+def test_the_processes_restore_at_the_precision_that_was_asked_for(photos, tmp_path, monkeypatch):
+    from codes.restoration import photos as restoring
+
+    asked = []
+
+    def run(restorer, *arguments, load, **options):
+        asked.extend([restorer.precision, load().precision])
+        return restoring.Report()
+
+    monkeypatch.setattr(restoring, "run", run)
+    for precision in ("fp32", "fp16"):
+        assert restore([str(photos), "-o", str(tmp_path / "out"), "--workers", "2", "--precision", precision]) == 0
+    assert asked == ["fp32", "fp32", "fp16", "fp16"]

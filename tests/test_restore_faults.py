@@ -295,7 +295,7 @@ def test_progress_counts_the_tiles_of_all_samples(weights):
     restorer, shares = load_restorer(weights, device="cpu"), []
     image = torch.rand(3, 64, 200, generator=torch.Generator().manual_seed(0))
     restorer.sample(image, 2, nfe=2, tile=64, progress=shares.append)
-    tiles = 4  # along 200 pixels, with an overlap of 8
+    tiles = 4  # along 200 pixels, with an overlap of 16
     assert shares == pytest.approx([(k + 1) / (2 * 2 * tiles) for k in range(2 * 2 * tiles)])
 
 

@@ -99,6 +99,7 @@ def launch(name: str, argv: Sequence[str] | None = None, prog: str | None = None
         print(f"{prog}: {problem}", file=sys.stderr)
         return 2
     startup.set_up_threads()
+    startup.use_huge_pages()
     if command.keeps_memory:
         startup.keep_memory()
     code: int = import_module(f".{module}", __package__).main(argv, prog)

@@ -79,7 +79,8 @@ def main(argv: Sequence[str] | None = None, prog: str = "restore.py") -> int:
 
 
 def _restore(arguments: argparse.Namespace) -> int:
-    options = options_for(locate(arguments.opt), [f"precision={arguments.precision}"] if arguments.precision else [])
+    overrides = [f"precision={arguments.precision}"] if arguments.precision else []
+    options = options_for(locate(arguments.opt), overrides)
     if arguments.output is not None and arguments.output.exists() and not arguments.output.is_dir():
         raise OptionsError(f"-o {arguments.output}: is a file, expected a folder")
     # The imports below take seconds: mistakes in the file are reported before.
@@ -103,7 +104,7 @@ def _restore(arguments: argparse.Namespace) -> int:
             photos.pipe(restorer, sys.stdin.buffer, sys.stdout.buffer, settings)
             return 0
         weights = find_file(locate(options.path.pretrain_model_G or ""))
-        load = partial(_load, arguments.opt, arguments.device)
+        load = partial(_load, arguments.opt, arguments.device, overrides)
         chosen = {"workers": arguments.workers, "load": load}
         return photos.run(restorer, arguments.photos, arguments.output, settings, weights, **chosen).exit_code
     except ImageError as error:
@@ -113,8 +114,8 @@ def _restore(arguments: argparse.Namespace) -> int:
         return 130
 
 
-def _load(opt: Path, device: str) -> "Restorer":
+def _load(opt: Path, device: str, overrides: Sequence[str]) -> "Restorer":
     """The restorer of another process."""
     from ..restoration.loading import restorer_of
 
-    return restorer_of(options_for(locate(opt)), device)
+    return restorer_of(options_for(locate(opt), overrides), device)

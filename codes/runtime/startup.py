@@ -101,6 +101,14 @@ def set_up_threads() -> None:
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 
+def use_huge_pages() -> None:
+    """Let torch ask for pages of 2 MB. Has no effect after torch is imported; the user's setting wins.
+
+    Image-sized tensors come and go with every operation, and getting 512 small pages takes longer than one large.
+    """
+    os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
+
+
 def keep_memory() -> None:
     """Let the C library keep freed memory instead of returning it to the system; the user's settings win.
 

@@ -100,7 +100,8 @@ def caption(clock: str, repeats: int) -> str:
     threads = "processor time of one thread" if clock == "processor" else f"{torch.get_num_threads()} threads"
     return (
         f"One evaluation, {threads}, best of {repeats} (of 2 above {_LARGE} pixels). Convolution and matmul: GFLOPS "
-        "of large ones, the limit. Share: of the convolution's. Published: how many times faster than it in fp32."
+        "of large ones, the limit. Share: of the convolution's. Published: how many times faster than it in fp32. All "
+        "with large pages of memory, and freed memory is kept, as in training."
     )
 
 

@@ -24,7 +24,7 @@ from codes.data.images import read_image, save_image, to_uint8
 from codes.data.resizing import scaled
 from codes.defaults import WEIGHTS
 from codes.restoration.loading import load_restorer
-from codes.restoration.tiling import tile_count
+from codes.restoration.tiling import extra_work
 from codes.runtime.paths import PROJECT
 
 MEGAPIXELS = (0.25, 1.0, 4.0, 8.0, 12.0)
@@ -88,11 +88,10 @@ def large(megapixels: Sequence[float] = MEGAPIXELS) -> dict[str, Any]:
             width = round(height * 4 / 3)
             used = usage(height, width)
             tile = restorer.tile_for(torch.empty(1, 3, 1, 1).expand(1, 3, height, width))
-            computed = height * width if tile is None else tile_count(height, width, tile) * tile**2
             rows.append({
                 "megapixels": height * width / 1e6, "processor_seconds": used.processor - start.processor,
                 "seconds": used.seconds, "memory": used.memory, "tile": tile,
-                "extra_work": computed / (height * width) - 1,
+                "extra_work": extra_work(height, width, tile),
             })  # fmt: skip
     sizes, times = ([math.log(row[key]) for row in rows] for key in ("megapixels", "processor_seconds"))
     exponent = float(np.polyfit(sizes, times, 1)[0]) if len(rows) > 1 else math.nan

@@ -117,8 +117,8 @@ def figure(path: Path, kind: str, caption: str) -> str:
     )
 
 
-def facts(finished: Finished, strength: float | None) -> str:
-    """Settings and time of a restoration in one line."""
+def facts(finished: Finished, strength: float | None, careful: bool) -> str:
+    """Settings and time of a restoration in one line; `careful`: whether the network has a rule for the strength."""
     restoration = finished.restoration
     samples = len(restoration.samples)
     evaluations = f"{restoration.nfe} evaluation{'' if restoration.nfe == 1 else 's'}"
@@ -126,7 +126,7 @@ def facts(finished: Finished, strength: float | None) -> str:
     parts += [f"seed {restoration.seeds[0]}", f"{finished.seconds:.1f} s"]
     if restoration.tile is not None:
         parts.append(f"in tiles of {restoration.tile}")
-    if restoration.strength < 1 or strength is not None:
+    if careful or strength is not None:
         parts.append(f"strength {restoration.strength:.2f}" + ("" if strength is not None else " (automatic)"))
     return " · ".join(parts)
 

@@ -264,7 +264,7 @@ class Service:
             render.download(file, f"Download {file.name}"),
             render.message(" ".join(filter(None, notes)), "info"),
             render.recognised(restoration.recognised),
-            f'<p class="facts">{render.facts(finished, choice.strength)}</p>',
+            f'<p class="facts">{render.facts(finished, choice.strength, self.restorer.careful is not None)}</p>',
             render.score_table(finished.scores),
         ]
         if choice.samples > 1:

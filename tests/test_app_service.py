@@ -141,7 +141,7 @@ def test_restoration_equals_the_python_api_and_reports_every_step(made, restorer
     (mean,), (heat,) = shown_files(last.results, "mean"), shown_files(last.results, "heat")
     assert np.array_equal(pixels(mean), to_uint8(expected.mean))
     assert np.array_equal(pixels(heat), render.uncertainty(expected.std.numpy())[0])
-    compared = {"degraded": photo(), "restored": to_uint8(expected.sample), "mean of 2": pixels(mean)}
+    compared = {"input": photo(), "restored": to_uint8(expected.sample), "mean of 2": pixels(mean)}
     for name, image in compared.items():
         value = SCORER(image, photo(seed=1))["psnr"]
         assert re.search(rf"<th>{name}</th><td[^>]*>{value:.2f}</td>", last.results)

@@ -261,7 +261,7 @@ def test_examples_have_a_reference_and_several_samples_an_uncertainty_map(opened
     restore(page, 1)
     finished(page)
     text = page.locator(".scores").inner_text()
-    assert re.search(r"PSNR.*degraded\s+\d+\.\d\d.*restored\s+\d+\.\d\d.*mean of 2\s+\d+\.\d\d", text, re.DOTALL)
+    assert re.search(r"PSNR.*input\s+\d+\.\d\d.*restored\s+\d+\.\d\d.*mean of 2\s+\d+\.\d\d", text, re.DOTALL)
     page.wait_for_selector("figure.heat img")
     assert page.locator("figure.mean img").count() == 1
 

@@ -22,6 +22,7 @@ from codes.app.uploads import Limits
 from codes.data.images import decode_picture, encode_image, read_image, suffix_of, to_uint8
 from codes.metrics import Scorer
 from codes.names import TASKS
+from codes.networks.recommended import CarefulRule
 from codes.restoration.loading import load_restorer
 from codes.restoration.restorer import Restorer
 from codes.solvers import PlannedSolver, Solver, make_plan
@@ -140,7 +141,7 @@ def test_restoration_equals_the_python_api_and_reports_every_step(made, restorer
     (mean,), (heat,) = shown_files(last.results, "mean"), shown_files(last.results, "heat")
     assert np.array_equal(pixels(mean), to_uint8(expected.mean))
     assert np.array_equal(pixels(heat), render.uncertainty(expected.std.numpy())[0])
-    compared = {"degraded": photo(), "restored": to_uint8(expected.sample), "mean of 2": pixels(mean)}
+    compared = {"input": photo(), "restored": to_uint8(expected.sample), "mean of 2": pixels(mean)}
     for name, image in compared.items():
         value = SCORER(image, photo(seed=1))["psnr"]
         assert re.search(rf"<th>{name}</th><td[^>]*>{value:.2f}</td>", last.results)
@@ -200,6 +201,15 @@ def test_strength_0_is_the_photo_and_1_the_whole_restoration(made, restorer):
     assert np.array_equal(found[0], photo())
     assert np.array_equal(found[1], to_uint8(restorer(photo(), nfe=2, algorithm="posterior", strength=1)))
     assert np.abs(found[0] + found[1] - 2 * found[0.5]).max() <= 2
+
+
+@pytest.mark.parametrize(("bias", "strength"), [(9.0, "1.00"), (-9.0, "0.00")])
+def test_what_the_rule_decided_is_told_at_any_strength(made, restorer, bias, strength):
+    *_, last = restoring(made, stored(made))
+    assert "strength" not in last.results  # no rule, and no choice
+    made = replace(made, restorer=replace(restorer, careful=CarefulRule(bias=bias, change=1.0)))
+    *_, last = restoring(made, stored(made))
+    assert f"strength {strength} (automatic)" in last.results
 
 
 def test_recognised_degradations_are_shown(made, monkeypatch):

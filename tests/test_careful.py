@@ -184,6 +184,10 @@ def test_restore_says_what_it_did_with_each_photo(tmp_path, monkeypatch, capsys)
     assert restore(["a.png", "--opt", "degraded.safetensors", "--device", "cpu", "-o", "full"]) == 0
     assert re.search(r"full/a.png: strength 1.00 \([\w-]+ \d+ %\), ", capsys.readouterr().err)
 
+    write_coded(tmp_path / "doubtful.safetensors", none=-1.0, advice=Recommended(careful=CarefulRule(bias=-9, none=1)))
+    assert restore(["a.png", "--opt", "doubtful.safetensors", "--device", "cpu", "-o", "doubtful"]) == 0
+    assert re.search(r"left as it is \((?!none)[\w-]+ \d+ %, none [34] %\), ", capsys.readouterr().err)
+
     assert restore([*base, "-o", "half", "--strength", "0.5"]) == 0
     assert "half/a.png: strength 0.50, " in capsys.readouterr().err
     assert restore([*base, "-o", "whole", "--strength", "1"]) == 0

@@ -11,6 +11,7 @@ from contextlib import redirect_stderr, redirect_stdout
 from io import StringIO
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 import yaml
@@ -22,6 +23,7 @@ from codes.config import OptionsError, load_options, load_stages
 from codes.config.kinds import describe
 from codes.config.reference import schema_markdown
 from codes.config.schema import Options
+from codes.runtime.paths import PROJECT, looked
 
 from .evaluation import write_images, write_weights
 from .option_files import BASE, NETWORK, PUBLISHED, ROOT, message
@@ -220,6 +222,8 @@ def test_all_problems_are_told_in_one_go(tmp_path, monkeypatch, capsys):
         "datasets:\n"
         "  a: {mode: LQGT, dataroot_LQ: nowhere}\n"
         "  b: {mode: LQ, dataroot_LQ: absent}\n"
+        "network_G: {which_model_G: ConditionalNAFNet, setting: {width: x, colour: red}}\n"
+        "network_L: {which_model: UNet, setting: {in_ch: 3, out_ch: 3, ch: -8, ch_mult: [1], embed_dim: 8}}\n"
         "sampler: {order: 9, colour: red}\n"
         "path: {pretrain_model_G: none.pth}\n"
     )
@@ -229,6 +233,9 @@ def test_all_problems_are_told_in_one_go(tmp_path, monkeypatch, capsys):
         "datasets.a.dataroot_GT",
         "datasets.a.dataroot_LQ",
         "datasets.b.dataroot_LQ",
+        "network_G.setting.width",
+        "network_G.setting.colour",
+        "network_L.setting.ch",
         "sampler.order",
         "sampler.colour",
         "path.pretrain_model_G",
@@ -239,18 +246,44 @@ def test_problems_of_data_weights_and_solvers_are_told_in_one_go(tmp_path, monke
     """Of a file without mistakes: what only looking at the disk and planning the solvers shows."""
     monkeypatch.chdir(tmp_path)
     file = tmp_path / "run.yml"
+    for kind in ("rainy", "snowy"):
+        (tmp_path / "tasks" / kind).mkdir(parents=True)
     file.write_text(
-        "datasets: {b: {mode: LQ, dataroot_LQ: absent}}\n"
-        "path: {pretrain_model_G: none.pth}\n"
+        "datasets:\n"
+        "  a: {mode: LQGT, dataroot_LQ: absent, dataroot_GT: lost}\n"
+        "  b: {mode: GT, dataroot_GT: gone}\n"
+        "  c: {mode: MD, root: tasks, tasks: [rainy, snowy]}\n"
+        "distortion: inpainting\n"
+        "degradation: {mask_root: nowhere}\n"
+        "network_G: {which_model_G: ConditionalNAFNet, setting: {width: x, colour: red}}\n"
+        "path: {pretrain_model_G: none.pth, daclip: none.pt}\n"
         "sde: {algorithm: posterior}\n"
         "sampler: {compat: official, clamp: true}\n"
     )
     assert run_test(["-opt", str(file)]) == 2
-    assert [line.split(": ")[1] for line in capsys.readouterr().err.splitlines()] == [
-        "datasets.b",
-        "path.pretrain_model_G",
-        "sampler.clamp",
+    printed = capsys.readouterr().err
+    assert [line.split(": ")[1:3] for line in printed.replace(str(tmp_path) + "/", "").splitlines()] == [
+        ["datasets.a", "absent"],
+        ["datasets.a", "lost"],
+        ["datasets.b", "gone"],
+        ["datasets.b", "nowhere"],
+        ["datasets.c", "tasks/rainy/LQ"],
+        ["datasets.c", "tasks/rainy/GT"],
+        ["datasets.c", "tasks/snowy/LQ"],
+        ["datasets.c", "tasks/snowy/GT"],
+        ["network_G.setting.width", "expected a positive whole number, got 'x'"],
+        ["network_G.setting.colour", mock.ANY],
+        ["path.pretrain_model_G", "none.pth"],
+        ["path.daclip", "none.pt"],
+        ["sampler.clamp", mock.ANY],
     ]
+
+
+def test_a_folder_is_looked_for_once_where_both_places_are_the_same(tmp_path, monkeypatch):
+    monkeypatch.chdir(PROJECT)
+    assert looked("absent", "") == f"; looked in {PROJECT}"
+    monkeypatch.chdir(tmp_path)
+    assert looked("absent", "") == f"; looked in {tmp_path} and in {PROJECT}"
 
 
 # ---- mutations

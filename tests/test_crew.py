@@ -108,18 +108,17 @@ def test_nothing_stays_after_a_stop_and_the_same_command_resumes(number, photos,
 
 
 def test_the_time_left_of_several_photos_at_a_time_is_that_of_all_processes():
-    now = 0.0
-    with Meter([2.0, 2.0, 4.0, 8.0], clock=lambda: now) as meter:
+    with Meter([2.0, 2.0, 2.0, 4.0, 8.0], together=2) as meter:
         assert meter.left is None
-        now = 10.0
-        meter.finish(2.0, worked=False)  # was there: says nothing about the speed
+        meter.finish(2.0, None)  # was there: says nothing about the speed
         assert meter.left is None
-        meter.finish(2.0, worked=True)
-        assert meter.left == 10.0 / 2.0 * 12.0
-        now = 12.0
-        meter.finish(4.0, worked=True)
-        assert meter.left == 12.0 / 6.0 * 8.0
-        assert meter.number == 3
+        meter.finish(2.0, 10.0)  # 5 s for a megapixel in each of two processes: 14 are left
+        assert meter.left == 35.0
+        meter.finish(2.0, 14.0)
+        assert meter.left == 24.0 / 4.0 / 2 * 12.0
+        meter.finish(4.0, 4.0)  # both were slow to begin with
+        assert meter.left == 1.0 / 2 * 8.0
+        assert meter.number == 4
 
 
 def test_a_crew_is_as_large_as_it_pays():

@@ -33,9 +33,10 @@ def smooth(height: int = 24, width: int = 36) -> np.ndarray:
     return np.stack([5 * rows + 60, 4 * columns + 40, 255 - 4 * rows - 2 * columns], -1).clip(0, 255).astype(np.uint8)
 
 
-def encoded(pixels: np.ndarray, kind: str, **options) -> bytes:
+def encoded(pixels: np.ndarray | Image.Image, kind: str, **options) -> bytes:
     file = io.BytesIO()
-    Image.fromarray(pixels).save(file, kind, **options)
+    image = pixels if isinstance(pixels, Image.Image) else Image.fromarray(pixels)
+    image.save(file, kind, **options)
     return file.getvalue()
 
 
@@ -124,11 +125,16 @@ def test_other_formats_are_refused_by_name(start, kind):
 # ---- colours
 
 
+@pytest.mark.parametrize("kind", ["JPEG", "TIFF"])
+def test_cmyk_without_a_profile_is_converted_and_noted(kind):
+    content = encoded(smooth(), kind)
+    assert decode_picture(content, "x").notes == ()
+    picture = decode_picture(encoded(Image.fromarray(smooth()).convert("CMYK"), kind, quality=98), "x")
+    assert np.abs(to_uint8(picture.rgb).astype(int) - smooth()).max() <= 8  # not as negative
+    assert picture.notes == ("its CMYK colours were converted to sRGB",) and picture.metadata.icc == b""
+
+
 def test_cmyk_is_converted_by_its_profile(monkeypatch):
-    file = io.BytesIO()
-    Image.fromarray(smooth()).convert("CMYK").save(file, "JPEG")
-    plain = decode_picture(file.getvalue(), "x")
-    assert plain.notes == () and plain.metadata.icc == b""
     # No CMYK profile comes with the system: what littlecms would make of one is put in its place.
     shown = np.full((24, 36, 3), 77, np.uint8)
     monkeypatch.setattr(colour, "cmyk_to_rgb", lambda content, icc: shown)

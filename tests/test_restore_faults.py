@@ -289,6 +289,17 @@ def test_the_time_left_follows_the_restored_megapixels():
     assert (spoken(59.6), spoken(3599), spoken(3600)) == ("1:00 min", "59:59 min", "1:00 h")
 
 
+def test_a_slow_start_does_not_spoil_the_time_left():
+    now = [0.0]
+    with Meter([1.0] * 10, clock=lambda: now[0]) as meter:
+        for seconds, left in ((5.0, None), (0.5, 4.0), (0.5, 3.5)):
+            meter.begin(1.0)
+            now[0] += seconds
+            meter.advance(1.0)  # at once: one evaluation of one tile
+            meter.end(True)
+            assert meter.left == left
+
+
 def test_progress_counts_the_tiles_of_all_samples(weights):
     from codes import load_restorer
 

@@ -210,7 +210,7 @@ def restore(
 ) -> Finished:
     """Restore a picture; reports share, text and the thumbnails of the first sample after each step."""
     degraded = to_uint8(picture.rgb)
-    strip = [("degraded", shrunk(degraded, THUMBNAIL))]
+    strip = [("input", shrunk(degraded, THUMBNAIL))]
     kept = kept_steps(choice.nfe)
 
     def on_step(info: StepInfo) -> None:
@@ -242,7 +242,7 @@ def restore(
     scores = {}
     if reference is not None:
         clean = to_uint8(reference.rgb)
-        compared = {"degraded": degraded, "restored": to_uint8(restoration.sample)}
+        compared = {"input": degraded, "restored": to_uint8(restoration.sample)}
         if choice.samples > 1:
             compared[f"mean of {choice.samples}"] = to_uint8(restoration.mean)
         scores = {name: scorer(value, clean) for name, value in compared.items()}
@@ -277,7 +277,7 @@ def compare(
     scorer: Scorer,
     report: Callable[[Compared], None],
 ) -> Compared:
-    """Restore a picture with each solver at each number of evaluations, always in full strength from the same noise."""
+    """Restore a picture with each solver at each number of evaluations, always at full strength from the same noise."""
     clean = None if reference is None else to_uint8(reference.rgb)
     state = Compared(
         solvers=tuple(dict.fromkeys(choice.solver for choice in choices)),

@@ -20,7 +20,7 @@ COMPUTE: dict[str, Any] = {"concurrency_limit": 1, "concurrency_id": "compute"} 
 RAW: dict[str, Any] = {"preprocess": False, "api_visibility": "private", "show_progress": "hidden"}
 REFERENCE = "Clean reference"
 FULL = "The queue is full: too many restorations are waiting. Please try again later."
-QUEUED = "Waiting: another restoration is running."
+QUEUED = "Waiting to start: one restoration runs at a time."
 USUAL = "default"
 # On a phone the result is below the settings: it comes into sight when it is there.
 REVEAL = "() => { const end = document.querySelector('#outcome'); if (innerWidth < 700) end.scrollIntoView(true) }"

@@ -42,7 +42,7 @@ def progress(done: float, total: float, text: str) -> str:
 
 
 def strip(images: Sequence[tuple[str, Image]], waiting: int = 0) -> str:
-    """Images in a row, from degraded to restored, followed by `waiting` empty places."""
+    """Images in a row, from the input to the restoration, followed by `waiting` empty places."""
     figures = [
         f'<figure><img src="{data_uri(image, 128)}" alt="{escape(caption)}"><figcaption>{escape(caption)}</figcaption>'
         "</figure>"
@@ -117,8 +117,8 @@ def figure(path: Path, kind: str, caption: str) -> str:
     )
 
 
-def facts(finished: Finished, strength: float | None) -> str:
-    """Settings and time of a restoration in one line."""
+def facts(finished: Finished, strength: float | None, careful: bool) -> str:
+    """Settings and time of a restoration in one line; `careful`: whether the network has a rule for the strength."""
     restoration = finished.restoration
     samples = len(restoration.samples)
     evaluations = f"{restoration.nfe} evaluation{'' if restoration.nfe == 1 else 's'}"
@@ -126,7 +126,7 @@ def facts(finished: Finished, strength: float | None) -> str:
     parts += [f"seed {restoration.seeds[0]}", f"{finished.seconds:.1f} s"]
     if restoration.tile is not None:
         parts.append(f"in tiles of {restoration.tile}")
-    if restoration.strength < 1 or strength is not None:
+    if careful or strength is not None:
         parts.append(f"strength {restoration.strength:.2f}" + ("" if strength is not None else " (automatic)"))
     return " · ".join(parts)
 
@@ -185,7 +185,7 @@ def grid(compared: Compared) -> str:
     for solver in compared.solvers:
         row = "".join(_grid_cell(solver, nfe, compared.cells.get((solver, nfe)), best) for nfe in compared.nfes)
         body += f'<tr><th colspan="{len(compared.nfes)}"><span>{escape(solver)}</span></th></tr><tr>{row}</tr>'
-    known = [("degraded", compared.degraded)]
+    known = [("input", compared.degraded)]
     known += [] if compared.reference is None else [("reference", compared.reference)]
     return (
         f'<div class="grid" tabindex="0" aria-label="Comparison"><table style="{width}"><thead><tr>{heads}</tr></thead>'
@@ -220,7 +220,7 @@ def sheet(compared: Compared) -> Image:
         if compared.reference is not None:
             rows[-1].append(compared.reference)
             captions[-1].append("")
-    heads = ["degraded", *(f"NFE {nfe}" for nfe in compared.nfes)]
+    heads = ["input", *(f"NFE {nfe}" for nfe in compared.nfes)]
     return contact_sheet([*heads, "reference"] if compared.reference is not None else heads, rows, captions)
 
 

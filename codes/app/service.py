@@ -199,7 +199,7 @@ class Service:
                 yield View(True, status, grid)
             assert isinstance(latest, Compared)
             sheet = self.keep("comparison.png", encode_image(render.sheet(latest), ".png"))
-            done = f"Done: {len(latest.cells)} restorations of {path.name} in full strength, all from the same noise."
+            done = f"Done: {len(latest.cells)} restorations of {path.name} at full strength, all from the same noise."
             grid = render.grid(latest) + render.download(sheet, "Download as one picture")
             yield View(False, render.message(done, "info"), grid, (sheet,))
 
@@ -264,7 +264,7 @@ class Service:
             render.download(file, f"Download {file.name}"),
             render.message(" ".join(filter(None, notes)), "info"),
             render.recognised(restoration.recognised),
-            f'<p class="facts">{render.facts(finished, choice.strength)}</p>',
+            f'<p class="facts">{render.facts(finished, choice.strength, self.restorer.careful is not None)}</p>',
             render.score_table(finished.scores),
         ]
         if choice.samples > 1:

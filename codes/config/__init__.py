@@ -4,7 +4,7 @@ from ..names import OptionsError
 from .build import build_sde, build_solvers, check_against_checkpoint, check_context_dim
 from .dataset_options import DatasetOptions, PairingRule
 from .errors import gathered
-from .loading import difference, load_options, options_for, resolved
+from .loading import check_settings, difference, load_options, options_for, resolved
 from .reference import schema_markdown
 from .schema import Options
 from .stages import load_stages
@@ -19,6 +19,7 @@ __all__ = [
     "build_solvers",
     "check_against_checkpoint",
     "check_context_dim",
+    "check_settings",
     "difference",
     "gathered",
     "load_options",

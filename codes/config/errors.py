@@ -68,15 +68,15 @@ def join(lines: Iterable[str]) -> OptionsError:
     return OptionsError("\n".join(lines))
 
 
-def gathered(*calls: Callable[[], Any]) -> list[Any]:
-    """The results of all calls; raises one OptionsError with the lines of all that raise one."""
+def gathered(*calls: Callable[[], Any], kind: type[Exception] = OptionsError) -> list[Any]:
+    """The results of all calls; raises one error with the lines of all that raise one of this kind."""
     results: list[Any] = []
     lines: dict[str, None] = {}
     for call in calls:
         try:
             results.append(call())
-        except OptionsError as error:
+        except kind as error:
             lines |= dict.fromkeys(str(error).splitlines())
     if lines:
-        raise join(lines)
+        raise kind("\n".join(lines))
     return results

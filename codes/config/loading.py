@@ -42,8 +42,8 @@ def options_for(path: Path, overrides: Sequence[str] = ()) -> Options:
 def checked(source: Source, kind: Kind, on_disk: bool = False, later: Collection[Keys] = ()) -> Options:
     """The options of a source; raises OptionsError for everything that is wrong with them.
 
-    on_disk   if anything is wrong, also name folders and weights that are missing; else the code that looks for them
-              tells it later
+    on_disk   if anything is wrong, also name folders and weights that are missing, and settings that a network does
+              not have; else the code that looks for them tells it later
     later     options whose files are written before they are needed
     """
     take_from_beside(source)
@@ -53,9 +53,10 @@ def checked(source: Source, kind: Kind, on_disk: bool = False, later: Collection
         options = Options.model_validate(source.values)
     except ValidationError as error:
         found = _problems(source, error.errors(include_url=False))
-        found += _further(source, kind, [keys for keys, _ in found])
+        found += _further(source, kind, [keys for keys, _ in found], on_disk)
     else:
         found = list(rules.problems(options, kind, source.file))
+        found += rules.wrong_settings(options) if found and on_disk else []
     if found:
         if on_disk:
             found += _missing_files(source, kind, [*(keys for keys, _ in found), *later])
@@ -73,6 +74,13 @@ def checked(source: Source, kind: Kind, on_disk: bool = False, later: Collection
         {keys: source.file_of(keys) for keys in source.lines} if source.inherited else {},
         notes,
     )
+
+
+def check_settings(options: Options) -> None:
+    """Raise OptionsError with a line for each setting that a network does not have; this loads torch."""
+    lines = [str(options.error(keys, text)) for keys, text in rules.wrong_settings(options)]
+    if lines:
+        raise join(lines)
 
 
 def resolved(options: Options) -> dict[str, Any]:
@@ -133,7 +141,7 @@ _NETWORKS = {"model", "network_G", "network_L", "path"}
 _FOLDERS = {"root": (), "dataroot": (), "dataroot_LQ": ("GT", "MDGT"), "dataroot_GT": ("LQ",)}  # and modes without it
 
 
-def _further(source: Source, kind: Kind, wrong: list[Keys]) -> list[tuple[Keys, str]]:
+def _further(source: Source, kind: Kind, wrong: list[Keys], on_disk: bool) -> list[tuple[Keys, str]]:
     """What the rules find in the options without the wrong values, as far as these have nothing to do with it."""
     values = copy.deepcopy(source.values)
     removed = [keys[:2] if keys[0] == "datasets" else keys for keys in wrong if keys]
@@ -147,7 +155,10 @@ def _further(source: Source, kind: Kind, wrong: list[Keys]) -> list[tuple[Keys, 
     sections = {keys[0] for keys in removed}
     return [
         (keys, text)
-        for keys, text in rules.problems(options, kind, source.file)
+        for keys, text in (
+            *rules.problems(options, kind, source.file),
+            *(rules.wrong_settings(options) if on_disk else ()),
+        )
         if not any(_within(keys, other) or _within(other, keys) or keys == other for other in removed)
         and not (keys[0] in _NETWORKS and sections & {*_NETWORKS, "distortion"})
     ]

@@ -56,6 +56,20 @@ def problems(options: Options, kind: Kind, file: Path | None = None) -> Iterator
         yield ("train", "own_share"), text
 
 
+def wrong_settings(options: Options) -> Iterator[tuple[Keys, str]]:
+    """What is wrong with the settings of the networks; this loads torch."""
+    from ..networks import problems as found_in
+
+    network, latent = options.network_G, options.network_L
+    for section, name, setting, variant in (
+        ("network_G", network.which_model_G, network.setting, options.variant),
+        ("network_L", latent.which_model, latent.setting, None),
+    ):
+        if name is not None and (section == "network_G" or setting):  # of network_L the weights say it, too
+            for keys, text in found_in(name, setting, variant):
+                yield (section, *keys), text
+
+
 def _denoising_training(options: Options) -> Iterator[tuple[Keys, str]]:
     """What a training of the denoising process lacks: it has no prior, and its network sees no degraded image."""
     train = options.train

@@ -53,6 +53,7 @@ LOOK_LIKE_IMAGES = (
     *(".rw2", ".pef", ".srw", ".insp", ".mpo", ".wbmp", ".dds", ".sgi"),
 )
 _DEEP = (".png", ".ppm", ".pgm", *TIFF_SUFFIXES)  # formats that hold 16 bits
+_CMYK = "its CMYK colours were converted to sRGB"
 _KNOWN = "PNG, JPEG, WebP, TIFF, BMP, PPM, AVIF, HEIC"
 # Weights of the colours in a grey image, as in JPEG and television (BT.601).
 _LUMA = (0.299, 0.587, 0.114)
@@ -161,6 +162,8 @@ def decode_picture(content: bytes, name: str) -> Picture:
     except (MemoryError, RuntimeError) as error:  # RuntimeError: torch's way to say it
         raise ImageError(f"{name}: does not fit into memory") from error
     stored = picture.stored
+    if header is not None and header.kind in ("JPEG", "TIFF") and header.channels == 4 and not stored.single:
+        notes = notes or (_CMYK,)  # one with transparency was refused
     if header is not None and header.kind == "PNG" and header.channels == 2:  # read as colours, with their alpha
         stored = replace(stored, single=True)
     if header is not None and header.frames > 1:
@@ -201,7 +204,7 @@ def _decoded(content: bytes, kind: str, name: str) -> tuple[NDArray[Any], FileMe
         converted = colour.cmyk_to_rgb(content, metadata.icc)
         if converted is not None and converted.shape[:2] == array.shape[:2]:
             array, metadata = converted[..., ::-1], replace(metadata, icc=colour.srgb_profile())
-            notes = ("its CMYK colours were converted to sRGB",)
+            notes = (_CMYK,)
     if kind != "TIFF":  # OpenCV applies a TIFF's orientation itself
         array = _oriented(array, orientation(metadata.exif))
     return array, metadata, notes

@@ -5,8 +5,10 @@ import logging
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
+from ..config import gathered
 from ..rows import DEGRADATIONS
 from ..runtime.paths import looked
 from ..runtime.problems import explain
@@ -16,7 +18,7 @@ log = logging.getLogger(__name__)
 
 
 class DataError(Exception):
-    """A folder that cannot be used; the message names it and the reason."""
+    """Folders that cannot be used; the message has a line for each, with the reason."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +80,8 @@ def pair(
     The rule 'name' pairs equal names, 'order' pairs the n-th with the n-th (like the published code), and a Pattern
     pairs names that differ in a fixed part.
     """
-    lq, gt = find_images(lq_folder, unreadable), find_images(gt_folder, unreadable)
+    folders = (lq_folder, gt_folder)
+    lq, gt = gathered(*(partial(find_images, folder, unreadable) for folder in folders), kind=DataError)
     if rule == "order":
         if len(lq) != len(gt):
             raise DataError(f"pairing by order: {lq_folder} has {len(lq)} images, {gt_folder} has {len(gt)}")

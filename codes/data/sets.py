@@ -1,6 +1,7 @@
 """Image sets to restore: turns the datasets of an option file into tasks, and reads the pixels of their items."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -9,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..config import Options, PairingRule, gathered
-from ..names import TASKS
+from ..names import TASKS, OptionsError
 from ..runtime.files import digest
 from ..runtime.paths import locate
 from .degradations import (
@@ -114,10 +115,8 @@ def find_data(options: Options) -> tuple[Task, ...]:
     """The tasks of all test sets; with several sets, the set's name is prefixed to the task's."""
 
     def found(key: str) -> list[Task]:
-        try:
+        with named(options, key):
             return _tasks_of(options, key)
-        except DataError as error:
-            raise options.error(("datasets", key), str(error)) from error
 
     tasks = [task for tasks in gathered(*(partial(found, key) for key in options.test_sets)) for task in tasks]
     names = [task.name for task in tasks]
@@ -127,12 +126,23 @@ def find_data(options: Options) -> tuple[Task, ...]:
     return tuple(tasks)
 
 
+@contextmanager
+def named(options: Options, key: str) -> Iterator[None]:
+    """Turn a DataError into an OptionsError, each line of which names the dataset."""
+    try:
+        yield
+    except DataError as error:
+        lines = (str(options.error(("datasets", key), line)) for line in str(error).splitlines())
+        raise OptionsError("\n".join(lines)) from error
+
+
 def _tasks_of(options: Options, key: str) -> list[Task]:
     """The tasks of a dataset; the first of them tells which folders cannot be read."""
     dataset = options.datasets[key]
     name, alone = dataset.name or key, len(options.test_sets) == 1
     unreadable: list[str] = []
-    found, clean = find_items(options, key, unreadable), dataset.mode == "GT"
+    clean, masks = dataset.mode == "GT", partial(find_masks, options, key)
+    found, _ = gathered(partial(find_items, options, key, unreadable), masks, kind=DataError)
     single = len(found) == 1 and dataset.task_root is None  # one kind, which has the set's name
     first, *others = (
         Task(
@@ -169,7 +179,8 @@ def find_items(
     elif dataset.task_root is not None:
         wanted = None if dataset.tasks is None and options.distortion is None else options.tasks_of(key)
         folders = find_tasks(locate(dataset.task_root), wanted)
-        found = {task: pair(lq, gt, rule, unreadable) for task, (lq, gt) in folders.items()}
+        pairs = gathered(*(partial(pair, lq, gt, rule, unreadable) for lq, gt in folders.values()), kind=DataError)
+        found = dict(zip(folders, pairs, strict=True))
     elif dataset.mode == "LQ":
         images = find_images(locate(dataset.dataroot_LQ or ""), unreadable)
         found = {"": ([Item(name, path, None) for name, path in images.items()], [])}
@@ -202,13 +213,19 @@ def degradation(options: Options, key: str, kind: str) -> Callable[[], Degrade]:
 
 def _masks(options: Options, key: str, kind: str, items: Sequence[Item]) -> dict[str, Path]:
     """Mask i for image i, in the order of their names, as the published tests of inpainting have it."""
-    root = options.degradation.mask_root
-    if kind != "uncompleted" or root is None or options.datasets[key].degradation is not None:
-        return {}
-    masks = list(find_images(locate(root)).values())
-    if len(masks) < len(items):
+    masks = find_masks(options, key) if kind == "uncompleted" else []
+    if masks and len(masks) < len(items):
+        root = options.degradation.mask_root
         raise DataError(f"{root} has {len(masks)} masks for {len(items)} images; each image needs one")
     return {item.name: mask for item, mask in zip(items, masks)}
+
+
+def find_masks(options: Options, key: str) -> list[Path]:
+    """The masks of a dataset with holes, in the order of their names; none where the holes are our own."""
+    root = options.degradation.mask_root
+    dataset = options.datasets[key]
+    ours = dataset.mode != "GT" or dataset.degradation is not None or "uncompleted" not in options.degradations_of(key)
+    return [] if root is None or ours else list(find_images(locate(root)).values())
 
 
 def _how(options: Options, key: str, kind: str) -> str:
@@ -220,6 +237,6 @@ def _how(options: Options, key: str, kind: str) -> str:
         if kind == "noisy":
             return f"{kind}, sigma {settings.sigma:g}"
         if kind == "uncompleted" and settings.mask_root is not None:
-            masks = [digest(path) for path in find_images(locate(settings.mask_root)).values()]
+            masks = [digest(path) for path in find_masks(options, key)]
             return f"{kind}, masks {digest(' '.join(masks).encode())}"
     return kind

@@ -5,7 +5,7 @@ imported when the first network is built.
 """
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, get_type_hints
 
@@ -41,18 +41,31 @@ def default_variant(which_model_G: str, setting: Setting) -> str:
 
 
 def architecture(which_model_G: str, setting: Setting, variant: str | None = None) -> Architecture:
-    """Check an option file's choice; the error names the key, its value and the nearest known one."""
+    """Check an option file's choice; the error names each wrong key, its value and the nearest known one."""
+    found = [f"network_G.{'.'.join(keys)}: {text}" for keys, text in problems(which_model_G, setting, variant)]
+    if found:
+        raise ValueError("; ".join(found))
+    return _chosen(which_model_G, setting, variant)
+
+
+def _chosen(which_model_G: str, setting: Setting, variant: str | None) -> Architecture:
+    variant = default_variant(which_model_G, setting) if variant is None else variant
+    return Architecture(which_model_G, variant, dict(setting))
+
+
+def problems(which_model_G: str, setting: Setting, variant: str | None = None) -> Iterator[tuple[tuple[str, ...], str]]:
+    """What is wrong with a choice of network, by its key within the section of an option file."""
     variants = NETWORKS.get(which_model_G)
     if variants is None:
-        raise ValueError(f"network_G.which_model_G: {unknown('network', which_model_G, NETWORKS)}")
-    variant = default_variant(which_model_G, setting) if variant is None else variant
-    if variant not in variants:
-        raise ValueError(f"network_G.variant: {unknown(f'variant of {which_model_G}', variant, variants)}")
-    choice = Architecture(which_model_G, variant, dict(setting))
-    _check_bounds(setting, "network_G.setting")
-    if not choice.row.whole_setting:
-        _check_setting(choice)
-    return choice
+        yield ("which_model_G",), str(unknown("network", which_model_G, NETWORKS))
+    elif variant is not None and variant not in variants:
+        yield ("variant",), str(unknown(f"variant of {which_model_G}", variant, variants))
+    else:
+        choice = _chosen(which_model_G, setting, variant)
+        found = dict(_out_of_bounds(setting, ("setting",)))
+        if not choice.row.whole_setting:
+            found = {**dict(_wrong_setting(choice)), **found}
+        yield from found.items()
 
 
 def build_network(which_model_G: str, setting: Setting, variant: str | None = None) -> "nn.Module":
@@ -75,21 +88,22 @@ _LARGEST, _LONGEST, _BLOCKS = 100_000, 16, 256
 _LIMITS = {"depth": 8, "layers": 100, "middle_blk_num": _BLOCKS}
 
 
-def _check_bounds(setting: Mapping[Any, Any], at: str) -> None:
-    """Raise ValueError for numbers that no network has, wherever they are in a setting."""
+def _out_of_bounds(setting: Mapping[Any, Any], at: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Numbers that no network has, wherever they are in a setting."""
     for key, value in setting.items():
-        where = f"{at}.{key}"
+        where = (*at, str(key))
         if isinstance(value, Mapping):
-            _check_bounds(value, where)
+            yield from _out_of_bounds(value, where)
         elif isinstance(value, list | tuple):
             numbers = [entry for entry in value if isinstance(entry, int | float)]
             if len(value) > _LONGEST or sum(abs(number) for number in numbers) > _BLOCKS:
-                raise ValueError(f"{where}: expected at most {_LONGEST} numbers with a sum of at most {_BLOCKS}")
+                yield where, f"expected at most {_LONGEST} numbers with a sum of at most {_BLOCKS}"
         elif isinstance(value, int | float) and not abs(value) <= _LIMITS.get(key, _LARGEST):
-            raise ValueError(f"{where}: expected at most {_LIMITS.get(key, _LARGEST):,}, got {value!r}")
+            yield where, f"expected at most {_LIMITS.get(key, _LARGEST):,}, got {value!r}"
 
 
-def _check_setting(choice: Architecture) -> None:
+def _wrong_setting(choice: Architecture) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Arguments that the network's class does not have, of another kind, or missing."""
     network, setting = f"{choice.which_model_G} (variant {choice.variant})", choice.setting
     network_class = load(choice.row.network)
     signature = {} if _has_no_constructor(network_class) else inspect.signature(network_class).parameters
@@ -101,14 +115,14 @@ def _check_setting(choice: Architecture) -> None:
     }
     hints = get_type_hints(network_class.__init__)
     for key, value in setting.items():
-        if key not in parameters and not free:
-            raise ValueError(f"network_G.setting.{key}: {unknown(f'option of {network}', key, parameters)}")
         kind = hints.get(key)
-        if kind in _EXPECTED and not _fits(value, kind):
-            raise ValueError(f"network_G.setting.{key}: expected {_EXPECTED[kind]}, got {value!r}")
+        if key not in parameters and not free:
+            yield ("setting", str(key)), str(unknown(f"option of {network}", key, parameters))
+        elif kind in _EXPECTED and not _fits(value, kind):
+            yield ("setting", str(key)), f"expected {_EXPECTED[kind]}, got {value!r}"
     for key, parameter in parameters.items():
         if parameter.default is parameter.empty and key not in setting:
-            raise ValueError(f"network_G.setting.{key}: missing, {network} needs it")
+            yield ("setting", key), f"missing, {network} needs it"
 
 
 def _has_no_constructor(network_class: Any) -> bool:

@@ -1,7 +1,7 @@
 """From an option file, a checkpoint or a folder to a restorer."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,8 @@ from ..config import (
     build_solvers,
     check_against_checkpoint,
     check_context_dim,
+    check_settings,
+    gathered,
     options_for,
 )
 from ..defaults import SOLVER
@@ -175,29 +177,32 @@ def load_encoders(options: Options, device: torch.device) -> tuple[DaCLIP | None
 
 
 def check_weights(options: Options) -> None:
-    """Raise unless every weight file that the options name is there; the error has a line for each that is not."""
+    """Raise unless every weight file that the options name is there, and networks have what their settings say.
+
+    The error has a line for each problem.
+    """
     network = options.network_G
     if options.path.pretrain_model_G is None:
         raise options.error(("path", "pretrain_model_G"), "missing, nothing to restore images with")
-    wanted = None
-    if network.which_model_G is not None:
-        try:
-            wanted = architecture(network.which_model_G, network.setting, options.variant)
-        except ValueError as error:
-            raise OptionsError(f"{options.file}: {error}") from error
-    missing = []
-    for key, chosen in (
-        ("pretrain_model_G", wanted),
-        ("daclip", architecture("DaCLIP", {})),
-        ("pretrain_model_L", architecture("UNet", {})),
-    ):
+
+    def check(key: str, name: str | None, setting: Mapping[str, Any], variant: str | None = None) -> None:
         path = getattr(options.path, key)
-        if path is not None and not locate(path).exists():
-            missing.append(str(options.error(("path", key), missing_file_message(locate(path), chosen))))
-        elif path is not None and not (locate(path).is_file() or locate(path).is_dir()):
-            missing.append(str(options.error(("path", key), f"{path}: neither a file nor a folder")))
-    if missing:
-        raise OptionsError("\n".join(missing))
+        if path is None or locate(path).is_file() or locate(path).is_dir():
+            return
+        if locate(path).exists():
+            raise options.error(("path", key), f"{path}: neither a file nor a folder")
+        try:
+            wanted = None if name is None else architecture(name, setting, variant)
+        except ValueError:  # `check_settings` says it
+            wanted = None
+        raise options.error(("path", key), missing_file_message(locate(path), wanted))
+
+    gathered(
+        lambda: check_settings(options),
+        lambda: check("pretrain_model_G", network.which_model_G, network.setting, options.variant),
+        lambda: check("daclip", "DaCLIP", {}),
+        lambda: check("pretrain_model_L", "UNet", {}),
+    )
 
 
 def described(metadata: Metadata) -> dict[str, Any]:

@@ -9,21 +9,23 @@ from tqdm import tqdm
 
 
 class Pace:
-    """The time that is left of several pieces of work, of any unit, that are done one after the other.
+    """The time that is left of several pieces of work, of any unit, `together` of which are done at a time.
 
     What is left of the current piece takes as long as it took since its first report: reading and preparing come
     before that, and would make the rest of a large photo look many times longer. The pieces that follow take as long
-    as those that are finished. A piece that was skipped says nothing about the speed.
+    as those that are finished; the first of each process is slow, and counts only until there are others. A piece that
+    was skipped says nothing about the speed.
     """
 
-    def __init__(self, total: float, clock: Callable[[], float] = time.perf_counter) -> None:
+    def __init__(self, total: float, clock: Callable[[], float] = time.perf_counter, together: int = 1) -> None:
         self._clock = clock
-        self.total = total
+        self.total, self.together = total, together
         self.done = 0.0  # of pieces that are finished in any way
         self.size = self.share = 0.0  # of the current piece
         self._begun = self._reported = 0.0  # when the current piece was begun, and when its first report came
         self._first = 1.0  # the share of that report
-        self._worked = self._seconds = 0.0  # pieces that were work, and the time they took
+        self._pieces = 0  # that were work
+        self._worked = self._seconds = 0.0  # the size of those that count, and the time they took
 
     def begin(self, size: float) -> None:
         """The next piece begins."""
@@ -37,11 +39,21 @@ class Pace:
 
     def end(self, worked: bool) -> None:
         """The current piece is finished; `worked` says whether that took work."""
-        if worked:
-            self._worked += self.size
-            self._seconds += self._clock() - self._begun
+        # A first piece with a single report was mostly warming up: it says nothing.
+        if worked and (self._pieces or self.share > self._first):
+            self._count(self.size, self._clock() - self._begun)
+        elif worked:
+            self._pieces += 1
         self.done += self.size
         self.size = self.share = 0.0
+
+    def _count(self, size: float, seconds: float) -> None:
+        """A piece took so long."""
+        if self._pieces == self.together:
+            self._worked = self._seconds = 0.0
+        self._pieces += 1
+        self._worked += size
+        self._seconds += seconds / self.together
 
     @property
     def left(self) -> float | None:
@@ -65,14 +77,16 @@ class Pace:
 class Meter(Pace):
     """A pace with a bar on a terminal.
 
-    sizes   megapixels of each photo, in the order in which they are begun
+    sizes      megapixels of each photo, in the order in which they are begun
+    together   how many photos are restored at a time
     """
 
-    def __init__(self, sizes: Sequence[float], clock: Callable[[], float] = time.perf_counter) -> None:
-        super().__init__(sum(sizes), clock)
+    def __init__(
+        self, sizes: Sequence[float], clock: Callable[[], float] = time.perf_counter, together: int = 1
+    ) -> None:
+        super().__init__(sum(sizes), clock, together)
         self.count = len(sizes)
         self.number = 0  # of the current photo, from 1
-        self._start = clock()
         self._bar = tqdm(total=self.total, bar_format="{percentage:3.0f}% |{bar}| {desc}", disable=None)
 
     def __enter__(self) -> Self:
@@ -99,13 +113,12 @@ class Meter(Pace):
         super().end(worked)
         self._show()
 
-    def finish(self, size: float, worked: bool) -> None:
-        """A photo is finished, one of several at a time: what counts is the time since the start."""
+    def finish(self, size: float, seconds: float | None) -> None:
+        """A photo is finished, one of several at a time; None: it took no work."""
         self.number += 1
         self.done += size
-        if worked:
-            self._worked += size
-            self._seconds = self._clock() - self._start
+        if seconds is not None:
+            self._count(size, seconds)
         self._show()
 
     def _show(self) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeVar
 
 import torch
 from tqdm import tqdm
@@ -33,6 +33,8 @@ from .photo_files import RECORDS, Photo, Results, find_photos
 from .photo_results import RestoreSettings, check_can_be_written, encoded, result_names
 from .restorer import Restoration, Restorer
 from .tiling import BYTES_PER_PIXEL
+
+T = TypeVar("T")
 
 _HEADER = 1 << 18  # bytes of a file that say how large its image is
 
@@ -130,8 +132,11 @@ def applied(restoration: Restoration, settings: RestoreSettings, restorer: Resto
     if restoration.strength == 1 and not decided:
         return ""
     text = "left as it is" if restoration.strength == 0 else f"strength {restoration.strength:.2f}"
-    likely = next(iter(restoration.recognised.items()), None) if decided and restoration.recognised else None
-    return text if likely is None else f"{text} ({likely[0]} {100 * likely[1]:.0f} %)"
+    if not decided or not restoration.recognised:
+        return text
+    # The likeliest, and what speaks for less than all of the restoration.
+    told = dict.fromkeys([next(iter(restoration.recognised)), *(["none"] if restoration.strength < 1 else [])])
+    return f"{text} ({', '.join(f'{kind} {100 * restoration.recognised[kind]:.0f} %' for kind in told)})"
 
 
 # ---- all photos
@@ -168,7 +173,10 @@ def run(
     sizes = {photo: megapixels(photo.path) for photo in photos}
     threads = torch.get_num_threads()
     size = 1 if load is None else crew_size(workers, threads, restorer.device.type, list(sizes.values()))
-    with stop_on_signal("stopping (again to stop at once) ...") as stop, Meter(list(sizes.values())) as meter:
+    with (
+        stop_on_signal("stopping (again to stop at once) ...") as stop,
+        Meter(list(sizes.values()), together=size) as meter,
+    ):
 
         def tell(photo: Photo, result: str | None) -> None:
             report.count(result)
@@ -227,7 +235,7 @@ def _run_alone(
 
 
 def _run_crew(
-    several: Crew[str],
+    several: Crew[tuple[str, float]],
     sizes: dict[Photo, float],
     settings: RestoreSettings,
     meter: Meter,
@@ -242,11 +250,11 @@ def _run_crew(
             if future.cancelled():
                 raise Stopped
             try:
-                result = _outcome(photo, future.result)
+                result, seconds = _outcome(photo, future.result) or (None, 0.0)
             except Busy:
                 waiting[several.submit(_one_of_crew, settings, photo, True)] = photo
                 continue
-            meter.finish(sizes[photo], bool(result))
+            meter.finish(sizes[photo], seconds if result else None)
             tell(photo, result)
 
 
@@ -256,14 +264,16 @@ def _prepared(load: Callable[[], Restorer], output: Path, settings: dict[str, An
 
 def _one_of_crew(
     made: tuple[Restorer, Results], stop: Callable[[], bool], settings: RestoreSettings, photo: Photo, waits: bool
-) -> str:
-    """`_one` in a process of a crew."""
+) -> tuple[str, float]:
+    """`_one` in a process of a crew, and the seconds that it took."""
     restorer, results = made
     pause = _pause(stop)
-    return _one(restorer, results, settings, photo, lambda share: pause(), pause if waits else None)
+    start = time.perf_counter()
+    result = _one(restorer, results, settings, photo, lambda share: pause(), pause if waits else None)
+    return result, time.perf_counter() - start
 
 
-def _outcome(photo: Photo, action: Callable[[], str]) -> str | None:
+def _outcome(photo: Photo, action: Callable[[], T]) -> T | None:
     """What was done with a photo; None if it is left out, which is said."""
     try:
         return action()

@@ -31,7 +31,8 @@ def looked(path: str | Path, beside: str = "beside the option file, ") -> str:
     """
     if _expanded(path).is_absolute():
         return ""
-    return f"; looked {beside}in {Path.cwd()} and in {PROJECT}"
+    places = dict.fromkeys((Path.cwd(), PROJECT))
+    return f"; looked {beside}in {' and in '.join(map(str, places))}"
 
 
 def command(name: str) -> str:

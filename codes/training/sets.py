@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
-from ..config import Options
+from ..config import Options, gathered
 from ..data.pairs import DataError
-from ..data.sets import degradation, find_items
+from ..data.sets import degradation, find_items, named
 from ..data.varied import NONE
 from ..networks.daclip import DaCLIP
 from ..networks.latent import LatentUNet
@@ -17,13 +17,7 @@ from .objective import time_weights
 def training_plan(options: Options) -> DataPlan:
     """The training data. Times, and sizes that depend on the networks, are filled in by `fitted`."""
     dataset, train = options.datasets["train"], options.train
-    if options.model == "latent":
-        text = "latent (training the network between images and latents) is not supported; its weights can be given"
-        raise options.error(("model",), text + " as path.pretrain_model_L")
-    try:
-        tasks = _tasks(options)
-    except DataError as error:
-        raise options.error(("datasets", "train"), str(error)) from error
+    _, tasks = gathered(lambda: _check_model(options), lambda: _tasks(options))
     names = [task.name for task in tasks]
     for name in train.task_weights:
         if name not in names:
@@ -48,6 +42,12 @@ def training_plan(options: Options) -> DataPlan:
     )
 
 
+def _check_model(options: Options) -> None:
+    if options.model == "latent":
+        text = "latent (training the network between images and latents) is not supported; its weights can be given"
+        raise options.error(("model",), text + " as path.pretrain_model_L")
+
+
 def _weights(names: list[str], given: Mapping[str, float], clean_share: float) -> tuple[float, ...] | None:
     """How often tasks are drawn, relative to each other; None: all equally."""
     if NONE in names:
@@ -57,6 +57,11 @@ def _weights(names: list[str], given: Mapping[str, float], clean_share: float) -
 
 
 def _tasks(options: Options) -> tuple[TrainTask, ...]:
+    with named(options, "train"):
+        return _found(options)
+
+
+def _found(options: Options) -> tuple[TrainTask, ...]:
     dataset = options.datasets["train"]
     if dataset.mode == "LQ":
         raise DataError("mode LQ has no clean images to learn from; expected LQGT, GT or MD")

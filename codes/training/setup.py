@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..config import Options, OptionsError, build_sde, build_solvers, gathered
+from ..config import Options, OptionsError, build_sde, build_solvers, check_settings, gathered
 from ..data.sets import Task, find_data
 from ..metrics import LPIPS, MissingWeights, make_scorer
 from ..networks import Architecture, architecture, build
@@ -107,6 +107,7 @@ def find_inputs(options: Options, later: Collection[str] = ()) -> Inputs:
         lambda: sets.training_plan(options),
         lambda: find_data(options),
         files,
+        lambda: check_settings(options),
         lambda: _check_distillation(options),
         lambda: build_solvers(options, build_sde(options)),  # for its errors, before anything is loaded
     )

@@ -27,8 +27,9 @@ def test_published_files_say_what_is_missing(file, tmp_path, monkeypatch, capsys
     else:
         lines, looked = [], f"; looked beside the option file, in {tmp_path} and in {PROJECT}"
         for name, dataset in raw["datasets"].items():
-            root = dataset.get("dataroot") or dataset.get("dataroot_LQ") or dataset["dataroot_GT"]
-            lines.append(f"{file}: datasets.{name}: {root}: no such folder{looked}")
+            keys = ("dataroot",) if "dataroot" in dataset else ("dataroot_LQ", "dataroot_GT")
+            roots = [dataset[key] for key in keys if key in dataset]
+            lines += [f"{file}: datasets.{name}: {root}: no such folder{looked}" for root in roots]
         for key in ("pretrain_model_G", "pretrain_model_L", "daclip", "resume_state"):
             if raw["path"].get(key):
                 lines.append(f"{file}: path.{key}: {raw['path'][key]}: no such file{looked}")

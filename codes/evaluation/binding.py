@@ -29,7 +29,7 @@ from ..runtime.environment import write_environment
 from ..runtime.files import digest, read_json, read_text, remove_leftovers, set_aside, write_json, write_text
 from ..runtime.locks import claim
 from ..runtime.paths import locate
-from ..runtime.problems import Damaged
+from ..runtime.problems import Damaged, FileError
 from ..solvers import Solver
 from .folder import made_otherwise, make_folder
 from .records import Record, read_records, read_scores, with_scores
@@ -280,7 +280,7 @@ def changed_files(tasks: Sequence[Task], records: Iterable[Record]) -> Iterator[
 def _content_or_none(path: Path) -> str | None:
     try:
         return digest(path)
-    except OSError:
+    except (OSError, FileError):
         return None
 
 

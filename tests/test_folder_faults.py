@@ -171,6 +171,30 @@ def test_a_damaged_made_with_does_not_hide_other_weights_c6(place, capsys, how):
     assert "which ones cannot be told: made-with.json was damaged or lost" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    "content", ["null", "5", "[]", '{"solvers": {"a": 5}}', '{"solvers": {}, "weights": 5}', '{"solvers": null}']
+)
+def test_a_made_with_of_other_kinds_is_set_aside_c6(world, place, caplog, content):
+    path = place / "results/run/made-with.json"
+    path.write_text(content)
+    run_one(place, **SOLVERS)
+    whole(place, world)
+    assert content == "null" or f"{path}: damaged" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "content", ["!!python/name:os.system", "a: &a [*a]", "a: &a {b: *a}", "datasets: 5", "a: &a [x, x]\n" * 3]
+)
+def test_options_of_other_kinds_are_one_line_c6(place, capsys, content):
+    folder = place / "results/run"
+    for name in ("made-with.json", "records.0.jsonl"):
+        (folder / name).unlink()
+    (folder / "options.yml").write_text(content + "\n")
+    run_one(place, 2, **SOLVERS)
+    said = capsys.readouterr().err.strip().splitlines()[-1]
+    assert said.startswith(f"{folder / 'options.yml'}: ") and len(said) < 400
+
+
 @pytest.mark.parametrize("how", HARMS)
 def test_damaged_scores_are_set_aside_c6(world, place, how):
     run_one(place, arguments=("--score-only",), **SOLVERS)

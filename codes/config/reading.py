@@ -174,7 +174,13 @@ def _parse_file(path: Path) -> Source:
 
 
 def _parse(origin: str, text: str) -> tuple[Any, dict[Keys, tuple[int, int]]]:
-    """The values of a YAML text and the lines of its keys."""
+    """The values of a YAML text, which cannot be changed, and the lines of its keys."""
+    values, lines = parse(origin, text)
+    return _frozen(values), lines
+
+
+def parse(origin: str, text: str) -> tuple[Any, dict[Keys, tuple[int, int]]]:
+    """The values of a YAML text and the lines of its keys; raises OptionsError, which begins with `origin`."""
     try:
         loader = yaml.SafeLoader(text)
         node = loader.get_single_node()
@@ -184,7 +190,7 @@ def _parse(origin: str, text: str) -> tuple[Any, dict[Keys, tuple[int, int]]]:
         lines, problems = _survey(node)
         if problems:
             raise join(line(origin, keys, text) for keys, text in problems)
-        return _frozen(loader.construct_document(node)), lines
+        return loader.construct_document(node), lines
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         where = f"line {mark.line + 1}: " if mark else ""

@@ -112,8 +112,7 @@ def read(path: Path) -> dict[str, Any]:
         raise StateError(str(error)) from None
     except Exception as error:  # torch raises anything for a file that another program wrote
         raise StateError(f"{path}: not a readable training state ({first_line(error)})") from None
-    known = isinstance(state, dict) and type(state.get("format")) is int
-    if not known or state["format"] != FORMAT:
+    if not isinstance(state, dict) or type(state.get("format")) is not int or state["format"] != FORMAT:
         raise StateError(
             f"{path}: not a training state of this program; to begin with weights of another program, name them in "
             "path.pretrain_model_G"

@@ -132,7 +132,18 @@ def test_entry_point_imports_the_standard_library_only():
 
 
 @pytest.mark.parametrize(
-    ("content", "reason"), [("a: [", "not a YAML file"), ("- a", "got list"), ("", "got NoneType")]
+    ("content", "reason"),
+    [
+        ("a: [", "line 1: expected the node content"),
+        ("- a", "expected a mapping of options (key: value), got ['a']"),
+        ("", "the file is empty"),
+        ("a: &a [*a]", "line 1: contains itself through an alias"),
+        ("network_G: 5", "network_G: expected keys and values"),
+        ("network_G: {variant: 5}", "which_model_G"),
+        ("network_G: {which_model_G: [a]}", "which_model_G"),
+        ("network_G: {which_model_G: ConditionalNAFNet, setting: 5}", "setting"),
+        ("sde: [1]", "sde: expected keys and values"),
+    ],
 )
 def test_convert_names_an_option_file_it_cannot_read(weights, tmp_path, capsys, content, reason):
     (tmp_path / "bad.yml").write_text(content)
@@ -140,6 +151,20 @@ def test_convert_names_an_option_file_it_cannot_read(weights, tmp_path, capsys, 
     assert main(arguments) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith(f"convert: {tmp_path / 'bad.yml'}: ") and reason in line
+
+
+@pytest.mark.parametrize("content", ["max_sigma: x", "T: 1.0e+308", "eps: .nan", "schedule: [a]"])
+def test_convert_names_a_value_of_the_sde_that_cannot_be(weights, tmp_path, capsys, content):
+    (tmp_path / "bad.yml").write_text(f"sde: {{{content}}}")
+    arguments = ["convert", str(weights), str(tmp_path / "out.safetensors"), "--opt", str(tmp_path / "bad.yml")]
+    assert main(arguments) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"convert: sde.{content.split(':')[0]}: expected ")
+
+
+def test_convert_refuses_a_device_as_option_file(weights, tmp_path, capsys):
+    assert main(["convert", str(weights), str(tmp_path / "out.safetensors"), "--opt", "/dev/zero"]) == 2
+    assert capsys.readouterr().err == "convert: /dev/zero: is no regular file\n"
 
 
 # ---- where packages are missing

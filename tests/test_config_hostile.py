@@ -176,6 +176,35 @@ def test_what_crashed_is_one_line(text, expected, load, tmp_path):
     assert time.process_time() - started < SECONDS
 
 
+def test_chains_of_files_and_sections_end(load, tmp_path):
+    for i in range(1000):
+        (tmp_path / f"{i}.yml").write_text(f"based_on: {i + 1}.yml")
+    (tmp_path / "1000.yml").write_text(BASE)
+    assert message(load_options, tmp_path / "0.yml").endswith(
+        "20.yml: based_on: more than 20 files are based on each other"
+    )
+    assert load_options(tmp_path / "980.yml").seed == 0
+    (tmp_path / "run.yml").write_text(BASE)
+    with pytest.raises(OptionsError, match="names more than 20 sections within each other"):
+        load_options(tmp_path / "run.yml", ["x." * 5000 + "a=1"])
+
+
+def test_thousands_of_problems_are_counted(load, tmp_path):
+    lines = message(load, BASE + "\n".join(f"k{i}: 1" for i in range(5000))).splitlines()
+    assert lines[-1] == f"{tmp_path}/run.yml: and 4,900 problems more"
+
+
+@pytest.mark.parametrize("name", ["x" * 5000, "/a" * 5000, "loop.yml"])
+def test_names_of_option_files_that_cannot_be_are_told(name, tmp_path, monkeypatch, capsys):
+    from codes.commands.restore import main as restore
+    from codes.commands.test import main as evaluate
+
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "loop.yml").symlink_to("loop.yml")
+    assert evaluate(["-opt", name]) == 2 and restore(["a.png", "--opt", name]) == 2
+    assert all(line.startswith(f"{name}: ") for line in capsys.readouterr().err.splitlines())
+
+
 @pytest.mark.parametrize("key", ["lq", "gt"])
 @pytest.mark.parametrize("pattern", ["{}{", "{}}", "{0}{}", "{", "{}{}"])
 def test_patterns_with_other_braces_are_refused(key, pattern, load):

@@ -21,6 +21,7 @@ from codes.runtime.environment import write_environment
 from codes.runtime.files import (
     JsonLines,
     check_archive,
+    digest,
     mend_lines,
     read_arrays,
     read_json,
@@ -335,6 +336,36 @@ def test_leftovers_are_ours_and_dead(tmp_path):
     assert [path.name for path in remove_leftovers(tmp_path, deep=False)] == [".mr-abc.part", ".mr-folder.lock"]
     assert [path.name for path in remove_leftovers(tmp_path)] == [".mr-def.part"]
     assert sorted(path.name for path in tmp_path.iterdir()) == [".mr-notes", ".photo.part", "deep", "mr-x.part"]
+
+
+def test_a_link_planted_in_a_folder_leads_nothing_out_of_it(tmp_path):
+    """Folders come from other people too: whatever a command keeps open and writes into is never a link."""
+    place, victim = tmp_path / "place", tmp_path / "victim"
+    place.mkdir()
+    for target in (victim, tmp_path / "new", tmp_path):
+        victim.write_text("precious")
+        for link in (place / ".mr-folder.lock", place / "records.jsonl", place / ".mr-x.part"):
+            link.symlink_to(target)
+        for write in (lambda: claim(place).__enter__(), lambda: JsonLines(place / "records.jsonl")):
+            with pytest.raises(FileError, match=rf"{place}/\S+: a symbolic link, which could lead anywhere; remove it"):
+                write()
+        assert remove_leftovers(place) == []
+        assert victim.read_text() == "precious" and sorted(tmp_path.iterdir()) == [place, victim]
+        for link in list(place.iterdir()):
+            link.unlink()
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, Path.mkdir])
+def test_what_is_no_file_in_place_of_a_lock_is_named(make, tmp_path):
+    make(tmp_path / ".mr-folder.lock")
+    with pytest.raises(FileError, match=r"\.mr-folder\.lock: a (named pipe|folder); expected a file"), claim(tmp_path):
+        raise AssertionError
+
+
+def test_a_checksum_of_a_pipe_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(FileError, match="pipe: a named pipe; expected a file"):
+        digest(tmp_path / "pipe")
 
 
 def test_a_name_as_long_as_the_file_system_allows_can_be_written(tmp_path):

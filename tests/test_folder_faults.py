@@ -62,6 +62,34 @@ def spoiled(content: bytes, how: str) -> bytes:
 HARMS = ("empty", "cut", "flipped", "noise")
 
 
+@pytest.mark.parametrize("kind", ["pipe", "folder", "link", "circle"])
+def test_what_stands_in_place_of_a_restored_image_is_replaced_w2(world, place, kind):
+    image, victim = place / "results" / "run" / "rainy" / "mrsampler-pc-nfe2" / "000.png", place / "victim"
+    victim.write_bytes(b"precious")
+    image.unlink()
+    {
+        "pipe": lambda: os.mkfifo(image),
+        "folder": image.mkdir,
+        "link": lambda: image.symlink_to(victim),
+        "circle": lambda: image.symlink_to("000.png"),
+    }[kind]()
+    run_one(place, **SOLVERS)
+    whole(place, world)
+    assert victim.read_bytes() == b"precious" and not image.is_symlink()
+    assert image.with_name("000.png.damaged").is_dir() == (kind == "folder")  # set aside, not deleted
+
+
+def test_a_link_in_place_of_the_records_is_refused(world, place, capsys):
+    records, victim = place / "results" / "run" / "records.0.jsonl", place / "victim"
+    records.rename(victim)
+    before = victim.read_bytes()
+    records.symlink_to(victim)
+    changed = {**SOLVERS, "sampler": {"num_sample_steps": [2, 3, 4]}}
+    run_one(place, 2, **changed)
+    assert f"{records}: a symbolic link, which could lead anywhere; remove it" in capsys.readouterr().err
+    assert victim.read_bytes() == before
+
+
 @pytest.mark.parametrize("how", HARMS)
 @pytest.mark.parametrize("name", ["000", "002"])
 def test_a_damaged_restored_image_is_restored_again_w2(world, place, caplog, how, name):
@@ -141,6 +169,30 @@ def test_a_damaged_made_with_does_not_hide_other_weights_c6(place, capsys, how):
     capsys.readouterr()
     run_one(place, 2, **SOLVERS)
     assert "which ones cannot be told: made-with.json was damaged or lost" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "content", ["null", "5", "[]", '{"solvers": {"a": 5}}', '{"solvers": {}, "weights": 5}', '{"solvers": null}']
+)
+def test_a_made_with_of_other_kinds_is_set_aside_c6(world, place, caplog, content):
+    path = place / "results/run/made-with.json"
+    path.write_text(content)
+    run_one(place, **SOLVERS)
+    whole(place, world)
+    assert content == "null" or f"{path}: damaged" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "content", ["!!python/name:os.system", "a: &a [*a]", "a: &a {b: *a}", "datasets: 5", "a: &a [x, x]\n" * 3]
+)
+def test_options_of_other_kinds_are_one_line_c6(place, capsys, content):
+    folder = place / "results/run"
+    for name in ("made-with.json", "records.0.jsonl"):
+        (folder / name).unlink()
+    (folder / "options.yml").write_text(content + "\n")
+    run_one(place, 2, **SOLVERS)
+    said = capsys.readouterr().err.strip().splitlines()[-1]
+    assert said.startswith(f"{folder / 'options.yml'}: ") and len(said) < 400
 
 
 @pytest.mark.parametrize("how", HARMS)

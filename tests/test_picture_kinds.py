@@ -243,6 +243,14 @@ def test_an_image_that_does_not_fit_is_refused_before_it_is_decoded(monkeypatch)
         check_memory(100_000_000, 144, "x", "restoring")
 
 
+def test_a_part_of_a_file_that_claims_gigabytes_is_not_believed(monkeypatch):
+    content = encode_image(np.zeros((8, 8, 3), np.uint8), ".png")
+    claim = content[:33] + (2**31 - 1).to_bytes(4, "big") + b"tEXt" + content[33:]
+    monkeypatch.setattr("codes.data.images._decoded", lambda *given: pytest.fail("decoded"))
+    with pytest.raises(ImageError, match=r"x\.png: the PNG file is truncated or damaged"):
+        decode_picture(claim, "x.png")
+
+
 def test_memory_that_runs_out_is_one_line(monkeypatch):
     def full(*_):
         raise MemoryError

@@ -1,5 +1,6 @@
 """restore.py among hostile files, beside other processes and after kills."""
 
+import io
 import json
 import os
 import subprocess
@@ -13,10 +14,12 @@ import torch
 from PIL import Image
 
 from codes.commands.restore import main as restore
-from codes.data.images import save_image
+from codes.data.images import ImageError, save_image
 from codes.restoration import photos as restoring
+from codes.restoration.loading import load_restorer
 from codes.restoration.meter import Meter, spoken
 from codes.restoration.photo_files import RECORDS, Results
+from codes.restoration.photo_results import RestoreSettings
 from codes.runtime.files import JsonLines
 from codes.runtime.locks import claim
 from codes.runtime.problems import Busy
@@ -76,6 +79,65 @@ def test_devices_pipes_and_unknown_homes_are_one_line(run, folder, capsys, name)
     printed = capsys.readouterr().err
     reason = {"/dev/zero": "a device; expected a file", "pipe": "a named pipe; expected a file"}
     assert f"{name}: {reason.get(name, 'no such file or folder')}" in printed and "1 restored, 1 left out" in printed
+
+
+def test_patterns_do_not_follow_links_in_circles(run, folder, capsys):
+    (folder / "photos" / "up").symlink_to("..")
+    (folder / "photos" / "here").symlink_to(".")
+    (folder / "photos" / ".hidden.png").write_bytes((folder / "photos" / "a.png").read_bytes())
+    for pattern in ("photos/**", "photos/**/*.png", "photos/***", "**/?.png"):
+        assert run(pattern, "-o", "out") == 0
+        assert capsys.readouterr().err.endswith(("3 restored, in out\n", "3 already there, in out\n"))
+    assert {path.name for path in (folder / "out").rglob("*.png")} == {"a.png", "b.png", "c.png"}
+
+
+@pytest.mark.parametrize("kind", ["pipe", "folder", "circle", "nowhere"])
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_what_stands_in_place_of_a_result_stops_no_other_photo(run, folder, capsys, kind, overwrite):
+    (folder / "out").mkdir()
+    place = folder / "out" / "a.png"
+    {
+        "pipe": lambda: os.mkfifo(place),
+        "folder": place.mkdir,
+        "circle": lambda: place.symlink_to("a.png"),
+        "nowhere": lambda: place.symlink_to("../new.png"),
+    }[kind]()
+    replaced = overwrite and kind == "nowhere"
+    assert run("photos", "-o", "out", *(["--overwrite"] if overwrite else [])) == (0 if replaced else 1)
+    assert ("3 restored" if replaced else "2 restored, 1 left out") in capsys.readouterr().err
+    assert results(folder / "photos") == ["a.png", "b.png", "c.png"] and not (folder / "new.png").exists()
+
+
+def test_a_link_in_place_of_the_records_is_refused(run, folder, capsys):
+    (folder / "out").mkdir()
+    (folder / "victim").write_text("precious")
+    (folder / "out" / RECORDS).symlink_to("../victim")
+    assert run("photos", "-o", "out") == 2
+    assert "out/restored.jsonl: a symbolic link, which could lead anywhere; remove it" in capsys.readouterr().err
+    assert (folder / "victim").read_text() == "precious" and results(folder / "out") == []
+
+
+def test_files_without_end_are_not_read(run, folder, capsys, monkeypatch):
+    """A file of /proc says that it is empty and waits; a sparse one says that it is larger than all memory."""
+    with (folder / "large.png").open("wb") as large:
+        large.truncate(1 << 42)
+    read = Path.read_bytes
+    monkeypatch.setattr(Path, "read_bytes", lambda path: read(path) if path.suffix != ".png" else pytest.fail("read"))
+    assert run("large.png", "/proc/self/maps", "-o", "out") == 1
+    printed = capsys.readouterr().err
+    assert "left out: large.png: does not fit into memory" in printed
+    assert "left out: /proc/self/maps: the file is empty" in printed
+
+
+def test_a_stream_without_end_is_read_as_far_as_memory_goes(weights, monkeypatch):
+    class Endless(io.RawIOBase):
+        def read(self, size: int = -1) -> bytes:
+            assert 0 < size < 100_000
+            return bytes(size)
+
+    monkeypatch.setattr("codes.data.images.available_memory", lambda: 400_000)
+    with pytest.raises(ImageError, match="stdin: does not fit into memory"):
+        restoring.pipe(load_restorer(weights, "cpu"), Endless(), io.BytesIO(), RestoreSettings())
 
 
 def test_a_folder_that_may_not_be_read_is_named(run, folder, capsys, monkeypatch):

@@ -206,6 +206,15 @@ def test_what_is_no_file(tmp_path):
         load_network("a\0b.pth")
 
 
+@pytest.mark.parametrize("content", [b"<!DOCTYPE html>", b"version https://git-lfs.github.com/spec/v1\noid sha256:0"])
+def test_a_page_or_a_pointer_in_place_of_weights_is_told_as_such(content, tmp_path):
+    file = tmp_path / "weights.pth"
+    file.write_bytes(content)
+    with pytest.raises(CheckpointError) as caught:
+        read_checkpoint(file)
+    assert str(caught.value) == f"{file}: not a readable torch file (it begins with {content[:40]!r})"
+
+
 def test_a_file_that_may_not_be_read(whole, monkeypatch):
     """C8: told as what it is, not as missing."""
 

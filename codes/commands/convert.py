@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import yaml
 
 from ..config import OptionsError, options_for
+from ..config.reading import read
 from ..names import PREDICTIONS
 from ..networks import Architecture, architecture, build
 from ..networks.checkpoints import (
@@ -139,22 +139,29 @@ def _solver(path: Path) -> Solver:
 
 def _option_file(path: Path) -> dict[str, Any]:
     try:
-        content = yaml.safe_load(path.read_text())
-    except yaml.YAMLError as error:
-        raise ValueError(f"{path}: not a YAML file: {' '.join(str(error).split())}") from error
-    if not isinstance(content, dict):
-        raise ValueError(f"{path}: expected an option file with keys and values, got {type(content).__name__}")
+        content = read(path, []).values
+    except OptionsError as error:
+        raise ValueError(str(error)) from error
+    sections = ("network_G", "sde", "sampler", "train")
+    odd = next((key for key in sections if not isinstance(content.get(key), dict | None)), None)
+    if odd is not None:
+        raise ValueError(f"{path}: {odd}: expected keys and values")
+    network = content.get("network_G")
+    if network is not None and not isinstance(network.get("which_model_G"), str):
+        raise ValueError(f"{path}: network_G.which_model_G: expected the name of a network")
+    if network is not None and not isinstance(network.get("setting"), dict | None):
+        raise ValueError(f"{path}: network_G.setting: expected keys and values")
     return content
 
 
 def _architecture(options: argparse.Namespace, yml: Mapping[str, Any], found: Metadata | None) -> Architecture:
     network = yml.get("network_G")
     if network is not None:
-        name = network.get("which_model_G") or network["which_model"]
+        name = network.get("which_model_G")  # `read` has moved the other name, which_model
         variant = options.variant or network.get("variant")
         if variant is None and found is not None and found.architecture.which_model_G == name:
             variant = found.architecture.variant  # published files do not name it
-        return architecture(name, network.get("setting", {}), variant)
+        return architecture(name, network.get("setting") or {}, variant)
     if found is None:
         raise ValueError(f"{options.input}: its keys belong to no known network; give --opt with its network_G")
     choice = found.architecture
@@ -166,7 +173,7 @@ def _sde(options: argparse.Namespace, yml: Mapping[str, Any], metadata: Metadata
     known = metadata.sde or published_sde(metadata.architecture)
     keys = ("max_sigma", "T", "schedule", "eps", "convention")
     given = {key: value for key in keys if (value := getattr(options, key)) is not None}
-    given = {key: yml["sde"][key] for key in keys if key in yml.get("sde", {})} | given
+    given = {key: value for key, value in (yml.get("sde") or {}).items() if key in keys} | given
     if known is not None:
         return replace(known, **given)
     if "max_sigma" not in given:

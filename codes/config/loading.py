@@ -2,6 +2,7 @@
 
 import copy
 import difflib
+import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from .schema import Kind, Options
 from .solver_options import Variant
 
 _WEIGHTS = (".safetensors", ".pth", ".pt")
+MOST_PROBLEMS = 100  # of a file that are told
 
 
 def load_options(path: Path, overrides: Sequence[str] = (), kind: Kind = "test", *, on_disk: bool = False) -> Options:
@@ -32,7 +34,8 @@ def load_options(path: Path, overrides: Sequence[str] = (), kind: Kind = "test",
 
 def options_for(path: Path, overrides: Sequence[str] = ()) -> Options:
     """The options to restore images with: those of a file, or of weights, which leave all to their metadata."""
-    if path.suffix not in _WEIGHTS and not path.is_dir():
+    # Path.is_dir raises for a name that is too long.
+    if path.suffix not in _WEIGHTS and not os.path.isdir(path):  # noqa: PTH112
         return load_options(path, overrides, "restore")
     source = Source(path, {"path": {"pretrain_model_G": str(path)}}, {})
     override(source, overrides)
@@ -52,16 +55,19 @@ def checked(source: Source, kind: Kind, on_disk: bool = False, later: Collection
     try:
         options = Options.model_validate(source.values)
     except ValidationError as error:
-        found = _problems(source, error.errors(include_url=False))
+        errors = error.errors(include_url=False)
+        found = _problems(source, errors[:MOST_PROBLEMS])
+        more = max(0, len(errors) - MOST_PROBLEMS)
         found += _further(source, kind, [keys for keys, _ in found], on_disk)
     else:
-        found = list(rules.problems(options, kind, source.file))
+        found, more = list(rules.problems(options, kind, source.file)), 0
         found += rules.wrong_settings(options) if found and on_disk else []
     if found:
         if on_disk:
             found += _missing_files(source, kind, [*(keys for keys, _ in found), *later])
         found.sort(key=lambda problem: source.position(problem[0]))
-        raise join(dict.fromkeys(source.message(keys, text) for keys, text in found))
+        lines = dict.fromkeys(source.message(keys, text) for keys, text in found)
+        raise join([*lines, *([f"{source.file}: and {more:,} problems more"] if more else [])])
     options, notes = as_published(options)
     # Not the keys of `based_on` files: those were written for another algorithm.
     unused = [item for item in options.unused_by_solvers() if item[0] not in source.inherited]

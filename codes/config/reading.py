@@ -26,6 +26,8 @@ BASED_ON = "based_on"  # the key that names the file to lay this one over
 # No option file comes near these; they keep a file from taking all time and memory.
 LARGEST_FILE = 100_000  # bytes
 MOST_VALUES = 100_000  # of a file, aliases (*name) counted as often as they occur
+MOST_BASES = 20  # files that are based on each other
+DEEPEST = 20  # sections within each other that --set may name
 
 _OVERRIDE = re.compile(r"([\w-]+(?:\.[\w-]+)*)\s*=(.*)", re.DOTALL)
 
@@ -104,6 +106,8 @@ def _with_base(path: Path, readers: tuple[Path, ...]) -> Source:
     if path_problem(name):
         raise error_at(path, (BASED_ON,), f"{path_problem(name)}, got {show(name)}")
     base, readers = path.parent / name, (*readers, path)
+    if len(readers) > MOST_BASES:
+        raise error_at(path, (BASED_ON,), f"more than {MOST_BASES} files are based on each other")
     if not base.is_file():
         base = locate(name) if locate(name).is_file() else base
     if not base.is_file():
@@ -170,7 +174,13 @@ def _parse_file(path: Path) -> Source:
 
 
 def _parse(origin: str, text: str) -> tuple[Any, dict[Keys, tuple[int, int]]]:
-    """The values of a YAML text and the lines of its keys."""
+    """The values of a YAML text, which cannot be changed, and the lines of its keys."""
+    values, lines = parse(origin, text)
+    return _frozen(values), lines
+
+
+def parse(origin: str, text: str) -> tuple[Any, dict[Keys, tuple[int, int]]]:
+    """The values of a YAML text and the lines of its keys; raises OptionsError, which begins with `origin`."""
     try:
         loader = yaml.SafeLoader(text)
         node = loader.get_single_node()
@@ -180,7 +190,7 @@ def _parse(origin: str, text: str) -> tuple[Any, dict[Keys, tuple[int, int]]]:
         lines, problems = _survey(node)
         if problems:
             raise join(line(origin, keys, text) for keys, text in problems)
-        return _frozen(loader.construct_document(node)), lines
+        return loader.construct_document(node), lines
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         where = f"line {mark.line + 1}: " if mark else ""
@@ -296,6 +306,8 @@ def _override(source: Source, text: str) -> None:
     if match is None:
         raise OptionsError(f"--set {text}: expected KEY=VALUE, for example sampler.order=2")
     written = tuple(match[1].split("."))
+    if len(written) > DEEPEST:
+        raise OptionsError(f"--set {match[1][:40]}...: names more than {DEEPEST} sections within each other")
     if written == (BASED_ON,):
         raise OptionsError(f"--set {BASED_ON}: is a key of option files alone")
     value, _ = _parse(f"--set {match[1]}", match[2])

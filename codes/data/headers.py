@@ -25,6 +25,7 @@ _MAGIC = {
     b"FUJIFILMCCD-RAW": "a camera's raw format",
 }
 _HEIC_BRANDS = (b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1")
+_MOST_MISSING = 1 << 24  # bytes of a PNG file that was cut off: what is there may still be decoded
 _MOST_PAGES = 10_000  # of a TIFF file; its directories may lead in a circle
 
 
@@ -88,6 +89,19 @@ def _png(content: bytes) -> Header | None:
         at += 12 + length
     channels = {0: 1, 2: 3, 3: 3, 4: 2, 6: 4}.get(colour, 4)
     return Header(kind="PNG", width=width, height=height, channels=channels, bits=max(bits, 8), frames=frames)
+
+
+def claims_too_much(content: bytes) -> bool:
+    """Whether a part of a PNG file says that it is far longer than the file: its decoder would take memory for it."""
+    if not content.startswith(b"\x89PNG"):
+        return False
+    at = 8
+    while at + 8 <= len(content):
+        length, name = struct.unpack_from(">I4s", content, at)
+        at += 12 + length
+        if name == b"IEND":
+            break
+    return at > len(content) + _MOST_MISSING
 
 
 def _jpeg(content: bytes) -> Header | None:

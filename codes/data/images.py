@@ -14,7 +14,7 @@ from ..runtime.device import available_memory
 from ..runtime.files import write_atomically
 from ..runtime.problems import FileError, check_regular, explain
 from . import colour, heic
-from .headers import Header, image_header, kind_of
+from .headers import Header, claims_too_much, image_header, kind_of
 from .metadata import NO_METADATA, FileMetadata, from_blocks, orientation, tiff_metadata, upright, with_tiff_tags
 from .quiet import quiet
 
@@ -124,7 +124,10 @@ def read_picture(path: str | Path) -> Picture:
 def read_bytes(path: Path) -> bytes:
     """The content of a file, or ImageError with the reason; devices and pipes, which may have no end, are refused."""
     try:
-        check_regular(path)
+        size = check_regular(path).st_size
+        if not size:  # nor is it read: some files of /proc say so and wait for ever
+            raise ImageError(f"{path}: the file is empty")
+        check_length(size, str(path))
         return path.read_bytes()
     except FileError as error:
         raise ImageError(str(error)) from error
@@ -132,6 +135,17 @@ def read_bytes(path: Path) -> bytes:
         raise ImageError(explain(error, path, "cannot be read")) from error
     except MemoryError as error:
         raise ImageError(f"{path}: does not fit into memory") from error
+
+
+def longest_file() -> int:
+    """The bytes that the file of an image may have: its content and its pixels take at least eight times as many."""
+    return int(available_memory() / 8)
+
+
+def check_length(size: int, name: str) -> None:
+    """Raise ImageError for more bytes than the file of an image can have that fits into memory."""
+    if size > longest_file():
+        raise ImageError(f"{name}: does not fit into memory")
 
 
 def check_memory(pixels: int, bytes_per_pixel: float, name: str, what: str) -> None:
@@ -149,6 +163,8 @@ def decode_picture(content: bytes, name: str) -> Picture:
     kind = kind_of(content)
     if kind is None:
         raise ImageError(f"{name}: not an image in a known format ({_KNOWN})")
+    if claims_too_much(content):
+        raise ImageError(f"{name}: the {kind} file is truncated or damaged")
     header = image_header(content)
     if header is None and kind not in _KNOWN and kind != "PGM":
         raise ImageError(f"{name}: {kind} is not supported; save it as PNG")

@@ -19,6 +19,7 @@ import yaml
 
 from ..config import Options, OptionsError, difference, load_options, resolved, second_label, stem_of
 from ..config.errors import show
+from ..config.reading import parse
 from ..data.sets import Sources, Task, sources_of
 from ..names import FOLDER_NAME, is_folder_name
 from ..networks.checkpoints import find_file
@@ -29,7 +30,7 @@ from ..runtime.environment import write_environment
 from ..runtime.files import digest, read_json, read_text, remove_leftovers, set_aside, write_json, write_text
 from ..runtime.locks import claim
 from ..runtime.paths import locate
-from ..runtime.problems import Damaged
+from ..runtime.problems import Damaged, FileError
 from ..solvers import Solver
 from .folder import made_otherwise, make_folder
 from .records import Record, read_records, read_scores, with_scores
@@ -193,7 +194,7 @@ def _known(
     path = folder / FILE
     try:
         found = read_json(path)
-        if found is not None and not (isinstance(found, dict) and isinstance(found.get("solvers"), dict)):
+        if found is not None and not _binds(found):
             raise Damaged(f"{path}: damaged, not what binds a results folder")
     except Damaged as error:
         log.warning("%s; kept as %s, and written again from the records", error, set_aside(path).name)
@@ -210,9 +211,17 @@ def _known(
     return ({}, {}) if written is None else _earlier(folder, written, options, now)
 
 
+def _binds(found: Any) -> bool:
+    """Whether the content of `made-with.json` is what `_bind` writes there."""
+    sections = (found.get("solvers"), found.get("weights", {})) if isinstance(found, dict) else (None,)
+    return all(isinstance(section, dict) for section in sections) and all(
+        isinstance(options, dict) for options in found["solvers"].values()
+    )
+
+
 def _earlier(folder: Path, written: str, options: Options, now: dict[str, Any]) -> tuple[dict[str, Any], Solvers]:
     """The settings and solvers of a folder of an earlier version, which wrote its options alone."""
-    content = yaml.safe_load(written)
+    content, _ = parse(str(folder / "options.yml"), written)
     if not isinstance(content, dict) or "train" in content:
         raise OptionsError(f"{folder}: is the folder of a training; give this run another name")
     log.info(f"{folder}: is of an earlier version; weights and images are taken for those that it was made with")
@@ -280,7 +289,7 @@ def changed_files(tasks: Sequence[Task], records: Iterable[Record]) -> Iterator[
 def _content_or_none(path: Path) -> str | None:
     try:
         return digest(path)
-    except OSError:
+    except (OSError, FileError):
         return None
 
 

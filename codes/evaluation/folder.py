@@ -9,6 +9,7 @@ import yaml
 
 from ..config import Options, OptionsError, difference, resolved
 from ..config.errors import show
+from ..config.reading import parse
 from ..names import FOLDER_NAME, is_folder_name
 from ..runtime.distributed import Process
 from ..runtime.environment import write_environment
@@ -76,8 +77,8 @@ def _write_or_compare(written: Path, content: dict[str, Any]) -> None:
         write_text(written, yaml.safe_dump(content, sort_keys=False, allow_unicode=True))
         return
     try:
-        found = yaml.safe_load(before)
-    except yaml.YAMLError:
+        found, _ = parse(str(written), before)
+    except OptionsError:
         found = None
     if not isinstance(found, dict):
         raise OptionsError(f"{written}: damaged, not options; delete it to go on with those given now")

@@ -33,8 +33,8 @@ from ..metrics import Scorer
 from ..restoration.restorer import Restorer
 from ..restoration.tiling import BYTES_PER_PIXEL
 from ..runtime.distributed import Process
-from ..runtime.files import digest, write_atomically
-from ..runtime.problems import explain
+from ..runtime.files import digest, set_aside, write_atomically
+from ..runtime.problems import FileError, check_regular, explain
 from ..runtime.signals import stop_on_signal
 from ..solvers import NonFiniteError, StepInfo
 from .binding import opened
@@ -299,7 +299,10 @@ def mend(job: Job) -> None:
     labels = {label for label, _ in job.plans}
     for key, harm in broken.items():
         remedy = "restored again" if key[1] in labels else f"a run with {key[1]} restores it again"
-        log.warning("%s: %s; %s", image_path(job.folder, *key), harm, remedy)
+        path = image_path(job.folder, *key)
+        log.warning("%s: %s; %s", path, harm, remedy)
+        if path.is_dir() and not path.is_symlink():  # what no file can replace
+            set_aside(path)
     if broken:
         drop_records(job.folder, set(broken))
 
@@ -307,11 +310,14 @@ def mend(job: Job) -> None:
 def harm_of(path: Path, checksum: str) -> str:
     """What is wrong with a restored image; '' if it is whole. Records of earlier versions have no checksum."""
     try:
+        check_regular(path)
         content = path.read_bytes()
         if not checksum:
             decode_picture(content, str(path))
     except FileNotFoundError:
         return "missing"
+    except FileError as error:
+        return str(error).removeprefix(f"{path}: ")
     except OSError as error:
         return f"cannot be read: {error.strerror or error}"
     except ImageError:

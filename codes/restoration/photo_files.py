@@ -7,6 +7,7 @@ results made with other settings are not reused, and files not written by restor
 
 import glob
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from ..config import difference
 from ..data.images import LOOK_LIKE_IMAGES, SUFFIXES
 from ..runtime.files import JsonLines, digest, read_lines, remove_leftovers, write_atomically
 from ..runtime.locks import claim
-from ..runtime.problems import FileError, check_regular, explain
+from ..runtime.problems import FileError, check_regular, explain, refuse_link
 
 RECORDS = "restored.jsonl"
 
@@ -60,7 +61,7 @@ def find_photos(
             other = next((taken[result] for result in results if result in taken), None)
             if other is not None:
                 problems.append(f"left out: {path}: its result {name} would have the same name as one of {other}")
-            elif path.resolve() == (output / name).resolve():
+            elif os.path.realpath(path) == os.path.realpath(output / name):  # Path.resolve raises for circles
                 problems.append(f"left out: {path}: its result would replace it; choose another folder with -o")
             else:
                 photos[path.absolute()] = Photo(path, name)
@@ -83,8 +84,24 @@ def _matches(given: str) -> Matches:
         return [], [f"left out: {explain(error, path, 'cannot be read')}"]
     if not glob.has_magic(given):
         return [], []
-    found = glob.glob(str(path), recursive=True)  # noqa: PTH207  (Path.glob rejects absolute patterns)
-    return _sorted_out([Path(match) for match in found], [], Path(*_without_magic(path.parts)))
+    fixed = _without_magic(path.parts)
+    base = Path(*fixed)
+    found = _globbed(base, path.parts[len(fixed) :])
+    return _sorted_out(found, [], base)
+
+
+def _globbed(base: Path, pattern: Sequence[str]) -> list[Path]:
+    """What matches, as glob.glob finds it, but ** does not follow links: they may lead in circles."""
+    parts = [part if part == "**" else re.sub(r"\*{2,}", "*", part) for part in pattern]
+    if parts[-1] == "**":
+        parts.append("*")
+    hidden = any(part.startswith(".") for part in parts)
+    found = base.glob("/".join(parts))
+    return [
+        path
+        for path in dict.fromkeys(found)
+        if hidden or not any(part.startswith(".") for part in path.parts[len(base.parts) :])
+    ]
 
 
 def _expanded(given: str) -> Path:
@@ -158,6 +175,7 @@ class Results:
         self._seen: tuple[int, int] | None = None
         self.damaged: list[int] = []
         self.made: frozenset[Path] = frozenset()
+        refuse_link(folder / RECORDS)
         self._refresh()
 
     def _refresh(self) -> None:
@@ -198,8 +216,8 @@ class Results:
         record = self._records.get(name, {})
         ours = record.get("files", {})
         same = record.get("source") == source and record.get("settings") == self.settings
-        there = [file for file in wanted if (self.folder / file).exists()]
-        foreign = [file for file in there if digest(self.folder / file) != ours.get(file)]
+        there = [file for file in wanted if os.path.lexists(self.folder / file)]
+        foreign = [file for file in there if _content(self.folder / file) != ours.get(file)]
         if same and not foreign:
             return set(wanted) == set(there), ""
         if not there:
@@ -234,6 +252,14 @@ class Results:
             self._seen = after.st_size, after.st_mtime_ns
         for file, content in files.items():
             write_atomically(self.folder / file, content)
+
+
+def _content(path: Path) -> str | None:
+    """The digest of a file; None for a link to nowhere. Raises FileError for what a result cannot replace."""
+    try:
+        return digest(path)
+    except FileNotFoundError:
+        return None
 
 
 def _version(path: Path) -> tuple[int, int] | None:

@@ -17,10 +17,12 @@ from tqdm import tqdm
 from ..data.images import (
     ImageError,
     Picture,
+    check_length,
     check_memory,
     decode_picture,
     encode_like,
     image_header,
+    longest_file,
     read_bytes,
     suffix_of,
 )
@@ -277,7 +279,9 @@ def _outcome(photo: Photo, action: Callable[[], T]) -> T | None:
     """What was done with a photo; None if it is left out, which is said."""
     try:
         return action()
-    except ImageError as error:
+    except Busy:
+        raise
+    except (FileError, ImageError) as error:
         say(f"left out: {error}")
     except (ArithmeticError, MemoryError, RuntimeError, ValueError) as error:
         say(f"left out: {photo.path}: {error or type(error).__name__}")
@@ -301,10 +305,12 @@ def _pause(stop: Callable[[], bool]) -> Callable[[], None]:
 def megapixels(path: Path) -> float:
     """The size of a photo as its first bytes say, else about what a file of its length has."""
     try:
-        check_regular(path)
+        size = check_regular(path).st_size
+        if not 0 < size <= longest_file():  # nothing that could be restored, or read at all
+            return 0.0
         with path.open("rb") as file:
             header = image_header(file.read(_HEADER))
-            return header.pixels / 1e6 if header else path.stat().st_size / 3e6
+            return header.pixels / 1e6 if header else size / 3e6
     except (OSError, FileError):
         return 0.0
 
@@ -379,7 +385,8 @@ def facts(restoration: Restoration) -> dict[str, Any]:
 
 def pipe(restorer: Restorer, source: BinaryIO, target: BinaryIO, settings: RestoreSettings) -> None:
     """Restore an image from one stream to another, in the same format."""
-    content = source.read()
+    content = source.read(longest_file() + 1)  # it may have no end
+    check_length(len(content), "stdin")
     picture = decode_picture(content, "stdin")
     suffix = suffix_of(content)
     check_can_be_written(picture, Photo(Path("stdin"), f"stdin{suffix}"))

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from .locks import PREFIX, is_current, lock, locked
-from .problems import Damaged, FileError, check_regular, explain
+from .problems import Damaged, FileError, check_regular, explain, open_own
 from .seals import sealed, sealed_text, unsealed, unsealed_text
 
 if TYPE_CHECKING:
@@ -148,8 +148,8 @@ def remove_leftovers(folder: Path, *, deep: bool = True) -> list[Path]:
 
 def _remove_if_dead(path: Path) -> bool:
     try:
-        handle = os.open(path, os.O_RDWR)
-    except OSError:
+        handle = open_own(path, os.O_RDWR)
+    except (OSError, FileError):
         return False
     try:
         if not (lock(handle) and is_current(handle, path)):
@@ -182,9 +182,10 @@ _WRONG_ARCHIVE = (
 
 
 def digest(content: bytes | Path) -> str:
-    """SHA-256 of some bytes or of a file, in hexadecimal."""
+    """SHA-256 of some bytes or of a file, in hexadecimal; FileError for a device or a pipe."""
     if isinstance(content, bytes):
         return hashlib.sha256(content).hexdigest()
+    check_regular(content)
     with content.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -302,7 +303,7 @@ class JsonLines:
         self._path = path
         path.parent.mkdir(parents=True, exist_ok=True)
         is_new = not path.exists()
-        self._file = io.FileIO(path, "ab+")
+        self._file = io.FileIO(path, "ab+", opener=open_own)
         if is_new:
             _flush_folder(path.parent)
         with locked(self._file.fileno()) as alone:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from .problems import Busy
+from .problems import Busy, open_own
 
 if sys.platform != "win32":
     import fcntl
@@ -92,7 +92,7 @@ def claim(
     end = None if wait is None else time.monotonic() + wait
     pause, told = 0.01, False
     while True:
-        handle = os.open(target, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o666)
+        handle = open_own(target, os.O_RDWR | os.O_CREAT)
         try:
             state = lock(handle, shared=shared)
             if state is None or (state and is_current(handle, target)):

@@ -1,5 +1,6 @@
 """Where the project's files are, where relative paths are looked for, and which texts cannot be paths."""
 
+import os
 from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parents[1]
@@ -12,7 +13,8 @@ def locate(path: str | Path) -> Path:
     """Find a path that may be relative: in the current folder, else in the package; unchanged if it is in neither."""
     given = _expanded(path)
     inside = PROJECT / given
-    return inside if not given.exists() and inside.exists() else given
+    # Path.exists raises for a name that is too long, or leads in a circle.
+    return inside if not os.path.exists(given) and os.path.exists(inside) else given  # noqa: PTH110
 
 
 def _expanded(path: str | Path) -> Path:

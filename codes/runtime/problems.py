@@ -69,7 +69,40 @@ def check_regular(path: str | os.PathLike[str]) -> os.stat_result:
     except (OSError, ValueError) as error:  # ValueError: a NUL in the name
         text = explain(error, path, "cannot be read") if isinstance(error, OSError) else f"{path!r}: {error}"
         raise FileError(text) from None
+    _check_kind(path, found)
+    return found
+
+
+def _check_kind(path: str | os.PathLike[str], found: os.stat_result) -> None:
     kind = next((name for test, name in _KINDS if test(found.st_mode)), None)
     if kind is not None:
         raise FileError(f"{Path(path)}: {kind}; expected a file")
-    return found
+
+
+def refuse_link(path: str | os.PathLike[str]) -> None:
+    """Raise FileError for a symbolic link in place of a file that a command keeps for itself."""
+    if Path(path).is_symlink():
+        raise FileError(f"{Path(path)}: a symbolic link, which could lead anywhere; remove it")
+
+
+def open_own(path: str | os.PathLike[str], flags: int) -> int:
+    """Open a file that a command keeps for itself and writes into; a handle that processes started later do not have.
+
+    Raises FileError for a symbolic link, which a folder of somebody else may have, and which leads anywhere.
+    """
+    # Not blocking: a pipe would wait for its other end.
+    for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC", "O_BINARY"):  # no system has all of them
+        flags |= getattr(os, name, 0)
+    try:
+        handle = os.open(path, flags, 0o666)
+    except OSError as error:
+        refuse_link(path)
+        if Path(path).is_dir():
+            raise FileError(f"{Path(path)}: a folder; expected a file") from None
+        raise OSError(error.errno, error.strerror, str(path)) from error
+    try:
+        _check_kind(path, os.fstat(handle))
+    except FileError:
+        os.close(handle)
+        raise
+    return handle

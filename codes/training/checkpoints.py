@@ -87,7 +87,10 @@ def newest(folder: Path) -> dict[str, Any] | None:
     found = states(folder)
     for path in found:
         try:
-            return read(path)
+            state = read(path)
+            if state["iter"] != int(path.stem):
+                raise StateError(f"{path}: not the state that its name says: it is of step {state['iter']}")
+            return state
         except StateError as error:
             log.warning("%s; trying the one before it", error)
     if found:
@@ -109,7 +112,7 @@ def read(path: Path) -> dict[str, Any]:
         raise StateError(str(error)) from None
     except Exception as error:  # torch raises anything for a file that another program wrote
         raise StateError(f"{path}: not a readable training state ({first_line(error)})") from None
-    if not isinstance(state, dict) or state.get("format") != FORMAT:
+    if not isinstance(state, dict) or type(state.get("format")) is not int or state["format"] != FORMAT:
         raise StateError(
             f"{path}: not a training state of this program; to begin with weights of another program, name them in "
             "path.pretrain_model_G"

@@ -62,6 +62,27 @@ def test_a_damaged_state_is_refused_and_the_one_before_it_used(how, finished, wo
     assert steps == [2, 4, 6, 6, 8, 10, 12, 12]
 
 
+def test_a_state_of_another_step_than_its_name_is_passed_over(finished, world, caplog):
+    """Else a training of 12 steps would be taken for done."""
+    folder, arguments = finished
+    file = folder / "training_state" / "12.state"
+    torch.save({**checkpoints.read(file), "iter": 10**12}, file)
+    assert train(arguments) == 0
+    assert "12.state: not the state that its name says: it is of step 1000000000000; trying" in caplog.text
+    same_as_reference(folder, world)
+
+
+@pytest.mark.parametrize("entry", ["format", "iter", "network", "ema", "optimizer", "scaler"])
+@pytest.mark.parametrize("value", [None, [], "x", torch.zeros(3), float("nan")], ids=str)
+def test_a_state_with_entries_of_other_kinds_is_refused(entry, value, finished):
+    folder, _ = finished
+    file = folder / "training_state" / "12.state"
+    torch.save({**checkpoints.read(file), entry: value}, file)
+    with pytest.raises(checkpoints.StateError, match=r"12\.state: not a training state"):
+        checkpoints.read(file)
+    assert checkpoints.newest(folder)["iter"] == 8
+
+
 def test_no_state_left_is_one_line(finished, capsys):
     folder, arguments = finished
     for state in checkpoints.states(folder):

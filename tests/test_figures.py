@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from codes.evaluation.statistics import Estimate
 from codes.figures import FIGURES, stability, stored, style
 from codes.figures.comparison import ComparisonRow, detailed_part
 from codes.figures.convergence import ConvergenceRun, convergence_ratio
@@ -124,7 +125,7 @@ def example(name):
         "rainy", ("degraded", "posterior (5)", "clean"), ("9.0 dB", "20.0 dB", ""), np.stack([picture(32)] * 3)
     )
     scores = {Candidate(nfe, scheme, 1.0): 0.3 / nfe for nfe in (2, 5) for scheme in ("order1", "order2")}
-    curves = {candidate: (score, 0.01) for candidate, score in scores.items()}
+    curves = {candidate: Estimate(score, 0.01, 4) for candidate, score in scores.items()}
     gains = [stability.Gain("noise", 2, 1.0, "narrow", 1.0, 2.5)]
     return {
         "curves": (points,),

@@ -41,21 +41,15 @@ class PairingRule(Section):
     gt: Text = Field(description="name of the clean image that belongs to it")
 
 
-_REFUSED = {
-    "BokehLQGT": "mode 'BokehLQGT' (bokeh) needs lens data for each image and a network that takes them, "
-    "which are not supported",
-    "BokehLQ": "mode 'BokehLQ' (bokeh) needs lens data for each image and a network that takes them, "
-    "which are not supported",
-    "SteLQGT": "mode 'SteLQGT' (stereo) needs two views of each image and a network that takes both, "
-    "which are not supported",
-    "SteLQ": "mode 'SteLQ' (stereo) needs two views of each image and a network that takes both, "
-    "which are not supported",
-}
+_BOKEH = "(bokeh) needs lens data for each image and a network that takes them"
+_STEREO = "(stereo) needs two views of each image and a network that takes both"
+_REFUSED = {"BokehLQGT": _BOKEH, "BokehLQ": _BOKEH, "SteLQGT": _STEREO, "SteLQ": _STEREO}
 
 
 def _refuse(mode: Any) -> Any:
     if isinstance(mode, str) and mode in _REFUSED:
-        raise PydanticCustomError("refused", "{text}", {"text": _REFUSED[mode]})
+        text = f"mode {mode!r} {_REFUSED[mode]}, which are not supported"
+        raise PydanticCustomError("refused", "{text}", {"text": text})
     return mode
 
 

@@ -42,8 +42,8 @@ def options_for(path: Path, overrides: Sequence[str] = ()) -> Options:
 def checked(source: Source, kind: Kind, on_disk: bool = False, later: Collection[Keys] = ()) -> Options:
     """The options of a source; raises OptionsError for everything that is wrong with them.
 
-    on_disk   if anything is wrong, also name folders and weights that are missing; else the code that looks for them
-              tells it later
+    on_disk   if anything is wrong, also name missing folders and weights; otherwise the code that looks for them
+              reports them later
     later     options whose files are written before they are needed
     """
     take_from_beside(source)

@@ -350,7 +350,7 @@ class Options(Section):
         known = {key: value for key, value in given.items() if value is not None}
         try:
             return max(DenoisingSDE(**known, noise_level=self.degradation.sigma).published_start, 1)
-        except ValueError:  # told when the schedule is built
+        except ValueError:  # reported when the schedule is built
             return self.sde.T or 100
 
 

@@ -64,11 +64,6 @@ class Report:
         self.failed += result is None
         self.problems += result is None
 
-    def told(self, output: Path) -> "Report":
-        """Print the report; returns it."""
-        say(f"{self}, in {output}")
-        return self
-
     def __str__(self) -> str:
         parts = [f"{self.restored} restored"]
         parts += [f"{self.skipped} already there"] if self.skipped else []
@@ -124,7 +119,7 @@ def described(recognised: dict[str, float]) -> str:
 def applied(restoration: Restoration, settings: RestoreSettings, restorer: Restorer) -> str:
     """What was applied of the restoration, as text, with what the network's rule went by; empty for all of it.
 
-    Where the rule decides, it is always told.
+    Where the rule decides, its decision is always reported.
     """
     decided = settings.strength is None and restorer.careful is not None
     if restoration.strength == 1 and not decided:
@@ -192,7 +187,8 @@ def run(
         except OSError as error:  # writing the next one would fail too, so do not compute it
             report.problems += len(photos) - report.counted
             say(explain(error, output))
-    return report.told(output)
+    say(f"{report}, in {output}")
+    return report
 
 
 def _run_alone(

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from codes.networks import build_network
 from codes.networks.checkpoints import load_network
@@ -36,7 +36,7 @@ def made(name: str) -> nn.Module:
     return (build_network(*NETWORKS[name]) if name in NETWORKS else load_network(name)[0]).eval()
 
 
-def contexts(name: str) -> dict[str, Tensor]:
+def contexts(name: str) -> dict[str, Any]:
     """The contexts that a network takes, as arguments of `predictor`."""
     text, image = torch.randn(2, 1, 512, generator=torch.Generator().manual_seed(0))
     return {"text_context": text, "image_context": image} if name == "daclip-unet" else {}

@@ -102,7 +102,8 @@ def test_entry_point_imports_the_standard_library_only():
 
 
 @pytest.mark.parametrize(
-    ("content", "reason"), [("a: [", "not a YAML file"), ("- a", "got list"), ("", "got NoneType")]
+    ("content", "reason"),
+    [("a: [", "line 1: "), ("- a", "expected a mapping of options (key: value), got ['a']"), ("", "the file is empty")],
 )
 def test_convert_names_an_option_file_it_cannot_read(weights, tmp_path, capsys, content, reason):
     (tmp_path / "bad.yml").write_text(content)

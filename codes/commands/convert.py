@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import yaml
 
 from ..config import OptionsError, options_for
+from ..config.reading import read
 from ..names import PREDICTIONS
 from ..networks import Architecture, architecture, build
 from ..networks.checkpoints import (
@@ -75,7 +75,7 @@ def main(argv: Sequence[str] | None = None, prog: str = "convert.py") -> int:
     options = build_parser(prog).parse_args(argv)
     try:
         metadata = convert(options)
-    except (OSError, ValueError) as error:
+    except (OptionsError, OSError, ValueError) as error:
         print(f"convert: {error}", file=sys.stderr)
         return 2
     sde = "" if metadata.sde is None else f", {metadata.sde}"
@@ -100,7 +100,7 @@ def _use(choice: Architecture) -> str:
 
 def convert(options: argparse.Namespace) -> Metadata:
     """Read, complete the metadata and write; returns them."""
-    yml = {} if options.opt is None else _option_file(options.opt)
+    yml = {} if options.opt is None else read(options.opt, ()).values
     checkpoint = read_checkpoint(options.input)
     found = metadata_of(checkpoint)
     choice = _architecture(options, yml, found)
@@ -128,29 +128,16 @@ def _fit_target(yml: dict[str, Any]) -> str | None:
 
 def _solver(path: Path) -> Solver:
     """The one solver of an option file."""
-    try:
-        solvers = [Solver(**arguments) for _, arguments in options_for(path).solvers()]
-    except OptionsError as error:
-        raise ValueError(str(error)) from error
+    solvers = [Solver(**arguments) for _, arguments in options_for(path).solvers()]
     if len(solvers) != 1:
         raise ValueError(f"{path}: expected one solver to recommend, found {len(solvers)}")
     return solvers[0]
 
 
-def _option_file(path: Path) -> dict[str, Any]:
-    try:
-        content = yaml.safe_load(path.read_text())
-    except yaml.YAMLError as error:
-        raise ValueError(f"{path}: not a YAML file: {' '.join(str(error).split())}") from error
-    if not isinstance(content, dict):
-        raise ValueError(f"{path}: expected an option file with keys and values, got {type(content).__name__}")
-    return content
-
-
 def _architecture(options: argparse.Namespace, yml: Mapping[str, Any], found: Metadata | None) -> Architecture:
     network = yml.get("network_G")
     if network is not None:
-        name = network.get("which_model_G") or network["which_model"]
+        name = network.get("which_model_G") or ""
         variant = options.variant or network.get("variant")
         if variant is None and found is not None and found.architecture.which_model_G == name:
             variant = found.architecture.variant  # published files do not name it

@@ -37,7 +37,7 @@ from .tiling import BYTES_PER_PIXEL
 _HEADER = 1 << 18  # bytes of a file that say how large its image is
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Report:
     """How a run went."""
 

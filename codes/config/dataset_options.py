@@ -29,7 +29,7 @@ from .words import Degraded, TaskName
 
 class DegradationOptions(Section):
     sigma: Weight = Field(50.0, description="standard deviation of noise, in 8-bit units, for `distortion: denoising`")
-    noise_type: Literal["G"] = Field("G", description="Gaussian noise")
+    noise_type: Literal["G"] = Field("G", description="kind of noise; `G`: Gaussian")
     scale: Annotated[Integer, Ge(1), Le(32)] = Field(
         4, description="factor of super-resolution: how much smaller degraded images are"
     )
@@ -85,7 +85,7 @@ class DatasetOptions(Section):
         "for the ten tasks, makes a set of each, and in training draws one for each sample (`train.task_weights`); "
         "`super-resolution` in the other modes: degraded images are smaller by `degradation.scale`",
     )
-    color: Literal["RGB"] = Field("RGB", description="grey images become RGB")
+    color: Literal["RGB"] = Field("RGB", description="colour of the images; grey ones become RGB")
     batch_size: Annotated[Annotated[Integer, Ge(1), Le(LARGEST_SIDE)], ForTraining()] = Field(
         4, description="samples in a training step, over all processes"
     )
@@ -143,13 +143,13 @@ class DatasetOptions(Section):
         False, description="mode LQGT: exchange the degraded and the clean image of a pair with probability 1/2"
     )
     optimizer: Annotated[Text | None, Ignored("the optimiser is train.optimizer")] = Field(
-        None, description="misplaced in a published file"
+        None, description="name of an optimiser, misplaced in a published file"
     )
     dataroot_meta: Annotated[Text | None, Ignored("only the bokeh modes have lens data")] = Field(
-        None, description="lens data"
+        None, description="folder of lens data"
     )
     dataroot_alpha: Annotated[Text | None, Ignored("only the bokeh modes have alpha masks")] = Field(
-        None, description="alpha masks"
+        None, description="folder of alpha masks"
     )
 
     @model_validator(mode="before")

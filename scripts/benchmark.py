@@ -7,19 +7,31 @@ from typing import Any
 
 from launcher import start
 
+SUBJECTS = {
+    "--solvers": "arithmetic of one sampling step, without a network",
+    "--orders": "a network at 256x256, fresh and after other sizes",
+    "--limit": "share of the machine's limit that networks reach, memory, the published graph",
+    "--pipeline": "share of an evaluation that is not the network's",
+    "--exports": "restoration by torch, ONNX Runtime and OpenVINO",
+    "--large": "restore.py on images of 0.25 to 12 megapixels",
+    "--folder": "restore.py on 50 photos, with one and several processes",
+    "--start": "from start to end: the help, and one small photo",
+    "--beside": "programs beside one that uses a core all the time",
+}
+
 
 def main(argv: list[str] | None = None) -> int:
     """Run the chosen benchmarks and print them."""
     import torch
     from benchmarks import limit, networks, programs
-    from benchmarks.subjects import SUBJECTS
+    from benchmarks.subjects import MEASURES
 
     from codes.runtime import processor
 
     parser = argparse.ArgumentParser(description=__doc__)
     add = parser.add_argument
-    for subject, (_, text) in SUBJECTS.items():
-        add(f"--{subject}", action="store_true", help=text)
+    for option, text in SUBJECTS.items():
+        add(option, action="store_true", help=text)
     add("--sizes", type=int, nargs="+", help="image sides (default: 128 256, for --limit 128 256 512 1024)")
     add("--clock", choices=list(limit.CLOCKS), default="processor",
         help="of --limit; processor: one thread, its own time, for a busy machine; wall: all threads, for an idle one "
@@ -34,13 +46,13 @@ def main(argv: list[str] | None = None) -> int:
     add("--repeats", type=int, default=5, help="timed evaluations of a network (default: 5)")
     add("--json", action="store_true", help="print JSON instead of tables")
     options = parser.parse_args(argv)
-    chosen = [subject for subject in SUBJECTS if getattr(options, subject)]
+    chosen = [subject for subject in MEASURES if getattr(options, subject)]
     if not chosen:
-        parser.error(f"nothing to do: name a benchmark, {', '.join(f'--{subject}' for subject in SUBJECTS)}")
+        parser.error(f"nothing to do: name a benchmark, {', '.join(SUBJECTS)}")
     machine = {"processor": processor.described(), "threads": torch.get_num_threads(), "torch": torch.__version__}
     results: dict[str, Any] = dict(machine)
     for subject in chosen:
-        results[subject], shown = SUBJECTS[subject][0](options, machine)
+        results[subject], shown = MEASURES[subject](options, machine)
         if not options.json:
             print(shown)
     if options.json:

@@ -1,4 +1,4 @@
-"""What can be measured: by name the function that does it, and what it is in words."""
+"""What can be measured: by name the function that does it and writes it as text."""
 
 import argparse
 from collections.abc import Callable
@@ -79,17 +79,14 @@ def _beside(options: argparse.Namespace, machine: dict[str, Any]) -> Found:
     return found, "\n".join(lines)
 
 
-SUBJECTS: dict[str, tuple[Callable[[argparse.Namespace, dict[str, Any]], Found], str]] = {
-    "solvers": (_solvers, "arithmetic of one sampling step, without a network"),
-    "orders": (_orders, "a network at 256x256, fresh and after other sizes"),
-    "limit": (
-        _limit,
-        "share of the machine's limit that networks reach, memory, the published graph",
-    ),
-    "pipeline": (_pipeline, "share of an evaluation that is not the network's"),
-    "exports": (_exports, "restoration by torch, ONNX Runtime and OpenVINO"),
-    "large": (_large, "restore.py on images of 0.25 to 12 megapixels"),
-    "folder": (_folder, "restore.py on 50 photos, with one and several processes"),
-    "start": (_start, "from start to end: the help, and one small photo"),
-    "beside": (_beside, "programs beside one that uses a core all the time"),
+MEASURES: dict[str, Callable[[argparse.Namespace, dict[str, Any]], Found]] = {
+    "solvers": _solvers,
+    "orders": _orders,
+    "limit": _limit,
+    "pipeline": _pipeline,
+    "exports": _exports,
+    "large": _large,
+    "folder": _folder,
+    "start": _start,
+    "beside": _beside,
 }

@@ -59,7 +59,7 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import on first use: torch takes seconds, and a mistake in an option file should be told at once."""
+    """Import on first use: torch takes seconds, and a mistake in an option file should be reported at once."""
     from importlib import import_module
 
     if name not in __all__:

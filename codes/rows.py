@@ -17,18 +17,44 @@ def load(reference: str) -> Any:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Metric:
-    """A measure of restored images.
+class Column:
+    """A number as tables show it.
 
     name             in option files and records
     label            for people
+    lower_is_better  which way is better
+    digits           after the decimal point
+    """
+
+    name: str
+    label: str
+    lower_is_better: bool
+    digits: int
+
+    @property
+    def heading(self) -> str:
+        """The label with an arrow in the better direction."""
+        return f"{self.label} {'↓' if self.lower_is_better else '↑'}"
+
+    @property
+    def sign(self) -> float:
+        """The factor that makes lower values better."""
+        return 1.0 if self.lower_is_better else -1.0
+
+    def text(self, value: float | None, missing: str = "n/a") -> str:
+        """A value with the column's digits."""
+        return missing if value is None else f"{value:.{self.digits}f}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Metric(Column):
+    """A measure of restored images.
+
     function         per image: f(restored, clean) of two uint8 images (H, W, 3), f(restored) if it needs no clean
                      one; where it needs weights, a class whose objects are called like that.
                      Per set: f(features, features) of Inception features (N, 2048)
     per              whether it is computed for each image or for a whole set
     needs_clean      whether it compares with clean images
-    lower_is_better  which way is better
-    digits           after the decimal point, in tables
     smallest_side    of an image (without its border) that the metric is defined for
     crop             whether `metrics.crop_border` is cut off first
     needs_weights    which file of scripts/fetch_weights.py it needs, if any
@@ -36,13 +62,9 @@ class Metric:
     logarithmic      whether a figure shows it on a logarithmic axis
     """
 
-    name: str
-    label: str
     function: str
     per: Literal["image", "set"] = "image"
     needs_clean: bool = True
-    lower_is_better: bool
-    digits: int
     smallest_side: int = 1
     crop: bool = True
     needs_weights: Literal["lpips", "fid", "niqe", "brisque"] | None = None

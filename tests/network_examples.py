@@ -24,6 +24,16 @@ TINY_DACLIP = {
     "vision_cfg": {"image_size": 32, "layers": 3, "width": 64, "patch_size": 16},
     "text_cfg": {"context_length": 77, "vocab_size": 49408, "width": 64, "heads": 1, "layers": 1},
 }
+VIT_B_32 = {
+    "embed_dim": 512,
+    "vision_cfg": {"image_size": 224, "layers": 12, "width": 768, "patch_size": 32},
+    "text_cfg": {"context_length": 77, "vocab_size": 49408, "width": 512, "heads": 8, "layers": 12},
+}
+VIT_L_14 = {
+    "embed_dim": 768,
+    "vision_cfg": {"image_size": 224, "layers": 24, "width": 1024, "patch_size": 14},
+    "text_cfg": {"context_length": 77, "vocab_size": 49408, "width": 768, "heads": 12, "layers": 12},
+}
 LATENT_SETTING = {"in_ch": 3, "out_ch": 3, "ch": 8, "ch_mult": [1, 2, 2], "embed_dim": 4}
 # One of each architecture: published name, variant, setting.
 EXAMPLES = {

@@ -260,12 +260,14 @@ def test_a_saved_file_is_enough_to_rebuild_the_network(tmp_path):
         ("train: {target: velocity}", "velocity"),
         ("train: {target: published}", "noise"),
         ("sampler: {fit_target: data}\ntrain: {target: velocity}", "data"),
+        ("based_on: base.yml", "velocity"),
     ],
 )
 def test_convert_takes_the_prediction_from_an_option_file(tmp_path, options, prediction):
     """Of a training too: with the wrong one the network restores nothing."""
     torch.save(example("refusion", torch.float32).state_dict(), tmp_path / "in.pth")
     (tmp_path / "mine.yml").write_text(options)
+    (tmp_path / "base.yml").write_text("train: {target: velocity}")
     out = tmp_path / "out.safetensors"
     assert convert([str(tmp_path / "in.pth"), str(out), "--opt", str(tmp_path / "mine.yml")]) == 0
     assert load_network(out)[1].fit_target == prediction

@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from codes.evaluation.statistics import Estimate
 from codes.figures import FIGURES, stability, stored, style
 from codes.figures.comparison import ComparisonRow, detailed_part
 from codes.figures.convergence import ConvergenceRun, convergence_ratio
@@ -116,7 +117,14 @@ def example(name):
         Trajectory("MR Sampler-1", 2, rng.random((3, 8, 8, 3)).astype(np.float16)),
     ]
     convergence = [
-        ConvergenceRun(nfe, kind, "sde", np.linspace(0, 1, nfe - 1), picture(), 20.0, centred=None)
+        ConvergenceRun(
+            nfe=nfe,
+            parameterization=kind,
+            solver_type="sde",
+            ratios=np.linspace(0, 1, nfe - 1),
+            image=picture(),
+            psnr=20.0,
+        )
         for nfe in (3, 5)
         for kind in ("data", "noise")
     ]
@@ -124,8 +132,8 @@ def example(name):
         "rainy", ("degraded", "posterior (5)", "clean"), ("9.0 dB", "20.0 dB", ""), np.stack([picture(32)] * 3)
     )
     scores = {Candidate(nfe, scheme, 1.0): 0.3 / nfe for nfe in (2, 5) for scheme in ("order1", "order2")}
-    curves = {candidate: (score, 0.01) for candidate, score in scores.items()}
-    gains = [stability.Gain("noise", 2, 1.0, "narrow", 1.0, 2.5)]
+    curves = {candidate: Estimate(score, 0.01, 4) for candidate, score in scores.items()}
+    gains = [stability.Gain(parameterization="noise", order=2, tau=1.0, data="narrow", h=1.0, gain=2.5)]
     return {
         "curves": (points,),
         "trajectories": (runs, [Pair(picture(8), picture(8, seed=1))]),
@@ -172,9 +180,11 @@ def test_methods_can_be_told_apart_in_colour_and_in_grey():
 
 
 def test_what_is_stored_comes_back(tmp_path, rng):
+    first = {"nfe": 5, "parameterization": "data", "solver_type": "sde", "image": picture(), "psnr": 21.5}
+    second = {"nfe": 3, "parameterization": "noise", "solver_type": "ode", "image": picture(8), "psnr": math.nan}
     runs = [
-        ConvergenceRun(5, "data", "sde", rng.random(4), picture(), 21.5, rng.random(4)),
-        ConvergenceRun(3, "noise", "ode", rng.random(2), picture(8), math.nan),
+        ConvergenceRun(**first, ratios=rng.random(4), centred=rng.random(4)),
+        ConvergenceRun(**second, ratios=rng.random(2)),
     ]
     stored.write_items(tmp_path / "runs.npz", runs)
     for before, after in zip(runs, stored.read_items(tmp_path / "runs.npz", ConvergenceRun), strict=True):

@@ -193,9 +193,9 @@ def test_best_is_the_best_at_that_nfe():
     for column in QUALITY:
         for nfe in PAPER_NFES:
             values = [
-                line.ours[column.name] for line in lines if line.nfe == nfe and line.ours[column.name] is not None
+                line.ours[column.name].mean for line in lines if line.nfe == nfe and line.ours[column.name] is not None
             ]
-            marked = [lines[i].ours[column.name] for i in best(lines, column) if lines[i].nfe == nfe]
+            marked = [lines[i].ours[column.name].mean for i in best(lines, column) if lines[i].nfe == nfe]
             assert set(marked) == {min(values) if column.lower_is_better else max(values)}
 
 
@@ -335,7 +335,7 @@ def test_runs_are_done_once_and_refuse_to_be_mixed(tmp_path, few, capsys):
     assert cells == {("rainy", method, nfe, 2) for method in ("mr-2", "mr-2-noise") for nfe in (5, 2)}
     summary = json.loads((out / "runs" / "rainy" / "mr-2" / "summary.json").read_text())
     row = next(row for row in summary["rows"] if row["solver"] == "mr-2-nfe5")
-    assert results.value("rainy", "mr-2", 5, "psnr") == row["metrics"]["psnr"]
+    assert results.mean(["rainy"], "mr-2", 5, "psnr") == row["metrics"]["psnr"]
     degraded = next(row for row in summary["rows"] if row["solver"] == "(input)")
     assert f"| 0 | degraded image | {degraded['metrics']['psnr']:.2f} ± " in (out / "REPORT.md").read_text()
     before = written(out / "runs")

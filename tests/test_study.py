@@ -16,6 +16,7 @@ from codes import defaults
 from codes.commands import study as command
 from codes.commands.study import main as run_study
 from codes.evaluation.records import Record, read_records
+from codes.evaluation.statistics import Estimate
 from codes.networks.checkpoints import load_network
 from codes.networks.recommended import given
 from codes.solvers import Solver
@@ -80,14 +81,15 @@ def made_up_study():
 def test_differences_have_standard_errors_and_small_ones_are_none():
     found = made_up_study()
     assert found.networks == ["a", "b"]  # trained ones first
-    gap, error = found.change("a", "second order", 5)
-    assert gap == pytest.approx(-0.1) and error == pytest.approx(0, abs=1e-12)
-    gap, error = found.change("a", "tau 0", 5)
-    assert gap == pytest.approx(0.0025)
-    assert error == pytest.approx(0.0275, rel=0.01)  # standard deviation 0.055 of the four, by the root of 4
+    gap = found.change("a", "second order", 5)
+    assert gap.mean == pytest.approx(-0.1) and gap.error == pytest.approx(0, abs=1e-12)
+    gap = found.change("a", "tau 0", 5)
+    assert gap.mean == pytest.approx(0.0025)
+    assert gap.error == pytest.approx(0.0275, rel=0.01)  # standard deviation 0.055 of the four, by the root of 4
     assert study.cell(found.change("a", "tau 0", 5)) == "none"
-    assert study.cell((-0.1, 0.01)) == "-0.100 ± 0.010"
-    assert study.is_none((0.02, 0.01)) and not study.is_none((0.0201, 0.01))
+    assert study.cell(Estimate(-0.1, 0.01, 4)) == "-0.100 ± 0.010"
+    assert study.verdict(Estimate(0.02, 0.01, 4)) == "none" and study.verdict(Estimate(0.0201, 0.01, 4)) == "worse"
+    assert study.verdict(Estimate(-0.0201, 0.01, 4)) == "better" and study.verdict(None) == ""
     assert c(5, grid="auto") not in found.candidates()
     assert found.change("a", "second order", 1) is None  # with one evaluation there is nothing to ask
 

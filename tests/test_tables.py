@@ -8,11 +8,10 @@ import pytest
 
 from codes.evaluation import tables
 from codes.evaluation.records import Record
-from codes.evaluation.tables import ALL, Column, averages, best, mean, overall
+from codes.evaluation.tables import ALL, averages, best, mean, overall
+from codes.rows import METRICS
 
-PSNR = Column("psnr", "PSNR", False, 2)
-LPIPS = Column("lpips", "LPIPS", True, 4)
-FID = Column("fid", "FID", True, 2)
+PSNR, LPIPS, FID = (METRICS[name] for name in ("psnr", "lpips", "fid"))
 
 
 def record(task, solver, name, psnr, lpips=0.5, seconds=1.0, tile=None):

@@ -75,7 +75,7 @@ def main(argv: Sequence[str] | None = None, prog: str = "convert.py") -> int:
     options = build_parser(prog).parse_args(argv)
     try:
         metadata = convert(options)
-    except (OSError, ValueError) as error:
+    except (OptionsError, OSError, ValueError) as error:
         print(f"convert: {error}", file=sys.stderr)
         return 2
     sde = "" if metadata.sde is None else f", {metadata.sde}"
@@ -128,20 +128,14 @@ def _fit_target(yml: dict[str, Any]) -> str | None:
 
 def _solver(path: Path) -> Solver:
     """The one solver of an option file."""
-    try:
-        solvers = [Solver(**arguments) for _, arguments in options_for(path).solvers()]
-    except OptionsError as error:
-        raise ValueError(str(error)) from error
+    solvers = [Solver(**arguments) for _, arguments in options_for(path).solvers()]
     if len(solvers) != 1:
         raise ValueError(f"{path}: expected one solver to recommend, found {len(solvers)}")
     return solvers[0]
 
 
 def _option_file(path: Path) -> dict[str, Any]:
-    try:
-        content = read(path, []).values
-    except OptionsError as error:
-        raise ValueError(str(error)) from error
+    content = read(path, ()).values
     sections = ("network_G", "sde", "sampler", "train")
     odd = next((key for key in sections if not isinstance(content.get(key), dict | None)), None)
     if odd is not None:

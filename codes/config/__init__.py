@@ -1,4 +1,4 @@
-"""Option files: the only code that reads option YAML. Imports no torch, so that mistakes are told at once."""
+"""Option files: the only code that reads option YAML. Imports no torch, so that mistakes are reported at once."""
 
 from ..names import OptionsError
 from .build import build_sde, build_solvers, check_against_checkpoint, check_context_dim

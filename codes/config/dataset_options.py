@@ -29,7 +29,7 @@ from .words import Degraded, TaskName
 
 class DegradationOptions(Section):
     sigma: Weight = Field(50.0, description="standard deviation of noise, in 8-bit units, for `distortion: denoising`")
-    noise_type: Literal["G"] = Field("G", description="Gaussian noise")
+    noise_type: Literal["G"] = Field("G", description="kind of noise; `G`: Gaussian")
     scale: Annotated[Integer, Ge(1), Le(32)] = Field(
         4, description="factor of super-resolution: how much smaller degraded images are"
     )
@@ -41,21 +41,15 @@ class PairingRule(Section):
     gt: Text = Field(description="name of the clean image that belongs to it")
 
 
-_REFUSED = {
-    "BokehLQGT": "mode 'BokehLQGT' (bokeh) needs lens data for each image and a network that takes them, "
-    "which are not supported",
-    "BokehLQ": "mode 'BokehLQ' (bokeh) needs lens data for each image and a network that takes them, "
-    "which are not supported",
-    "SteLQGT": "mode 'SteLQGT' (stereo) needs two views of each image and a network that takes both, "
-    "which are not supported",
-    "SteLQ": "mode 'SteLQ' (stereo) needs two views of each image and a network that takes both, "
-    "which are not supported",
-}
+_BOKEH = "(bokeh) needs lens data for each image and a network that takes them"
+_STEREO = "(stereo) needs two views of each image and a network that takes both"
+_REFUSED = {"BokehLQGT": _BOKEH, "BokehLQ": _BOKEH, "SteLQGT": _STEREO, "SteLQ": _STEREO}
 
 
 def _refuse(mode: Any) -> Any:
     if isinstance(mode, str) and mode in _REFUSED:
-        raise PydanticCustomError("refused", "{text}", {"text": _REFUSED[mode]})
+        text = f"mode {mode!r} {_REFUSED[mode]}, which are not supported"
+        raise PydanticCustomError("refused", "{text}", {"text": text})
     return mode
 
 
@@ -91,7 +85,7 @@ class DatasetOptions(Section):
         "for the ten tasks, makes a set of each, and in training draws one for each sample (`train.task_weights`); "
         "`super-resolution` in the other modes: degraded images are smaller by `degradation.scale`",
     )
-    color: Literal["RGB"] = Field("RGB", description="grey images become RGB")
+    color: Literal["RGB"] = Field("RGB", description="colour of the images; grey ones become RGB")
     batch_size: Annotated[Annotated[Integer, Ge(1), Le(LARGEST_SIDE)], ForTraining()] = Field(
         4, description="samples in a training step, over all processes"
     )
@@ -149,13 +143,13 @@ class DatasetOptions(Section):
         False, description="mode LQGT: exchange the degraded and the clean image of a pair with probability 1/2"
     )
     optimizer: Annotated[Text | None, Ignored("the optimiser is train.optimizer")] = Field(
-        None, description="misplaced in a published file"
+        None, description="name of an optimiser, misplaced in a published file"
     )
     dataroot_meta: Annotated[Text | None, Ignored("only the bokeh modes have lens data")] = Field(
-        None, description="lens data"
+        None, description="folder of lens data"
     )
     dataroot_alpha: Annotated[Text | None, Ignored("only the bokeh modes have alpha masks")] = Field(
-        None, description="alpha masks"
+        None, description="folder of alpha masks"
     )
 
     @model_validator(mode="before")

@@ -91,7 +91,7 @@ FolderName = Annotated[
 
 
 def _bounded(value: Any) -> Any:
-    """An argument of a network; they check them themselves, but build what they are told to."""
+    """An argument of a network. Networks check their arguments, but they build whatever size is asked for."""
     numbers = [item for item in (value if isinstance(value, tuple) else (value,)) if type(item) in (int, float)]
     problem = ""
     if any(abs(item) > LARGEST_SIDE for item in numbers):

@@ -82,7 +82,7 @@ class SDEOptions(Section):
         None, description="the schedule of theta"
     )
     eps: Annotated[Annotated[Number, Gt(0), Lt(1)] | None, Unset("the checkpoint's, else 0.005")] = Field(
-        None, description="alpha at t = T"
+        None, description="alpha, the weight of the clean image, at t = T"
     )
     convention: Literal["auto", "daclip", "irsde"] = Field(
         "auto",
@@ -126,7 +126,7 @@ class PathOptions(Section):
 class MetricsOptions(Section):
     names: tuple[MetricName, ...] = Field(
         ("psnr", "ssim", "lpips", "fid"),
-        description="what is computed. Where there are no clean images, `niqe` and `brisque` are added, which need "
+        description="metrics to compute. Where there are no clean images, `niqe` and `brisque` are added, which need "
         "none; an empty list stays empty",
     )
     crop_border: Annotated[Integer, Ge(0), Le(LARGEST_SIDE)] = Field(
@@ -148,13 +148,13 @@ class Options(Section):
         str,
         StringConstraints(pattern=r"^(auto|cpu|cuda(:\d{1,3})?)$"),
         Expected("one of auto, cpu, cuda, cuda:N"),
-    ] = Field("auto", description="`auto`: a GPU if there is one")
+    ] = Field("auto", description="device to compute on; `auto`: a GPU if there is one")
     precision: Literal["auto", "fp32", "bf16", "fp16"] = Field(
         "auto",
-        description="of the network's arithmetic; `auto`: bf16 on GPUs that have it, and on CPUs that have it where a "
-        "check says that the results keep; training on a CPU takes fp32",
+        description="precision of the network's arithmetic; `auto`: bf16 on GPUs that have it, and on CPUs that have "
+        "it where a check finds the results unchanged; training on a CPU takes fp32",
     )
-    compile: bool = Field(False, description="compile the network with torch.compile first")
+    compile: bool = Field(False, description="compile the network with torch.compile before it is used")
     tile: Annotated[
         Literal["auto", "off"] | Annotated[Integer, Ge(64), Le(LARGEST_SIDE)],
         # YAML 1.1 reads a bare `off` as false.
@@ -176,11 +176,11 @@ class Options(Section):
         None, description="what the images suffer from: the tasks of mode MD, the degradation of mode GT, else a label"
     )
     suffix: Annotated[Text | None, Ignored("restored images keep the names of the degraded ones")] = Field(
-        None, description="end of file names"
+        None, description="suffix of the names of restored images"
     )
     gpu_ids: Annotated[
         tuple[Workers, ...] | Workers | None, Expected("a list of integers"), Ignored("choose a device with 'device'")
-    ] = Field(None, description="GPUs")
+    ] = Field(None, description="numbers of the GPUs to use")
     use_tb_logger: Annotated[bool, ForTraining()] = Field(False, description="write a TensorBoard log")
     sde: SDEOptions = Field(default_factory=SDEOptions, description="the schedule and the solver")
     sampler: SamplerOptions = Field(default_factory=SamplerOptions, description="options of the solver")
@@ -350,7 +350,7 @@ class Options(Section):
         known = {key: value for key, value in given.items() if value is not None}
         try:
             return max(DenoisingSDE(**known, noise_level=self.degradation.sigma).published_start, 1)
-        except ValueError:  # told when the schedule is built
+        except ValueError:  # reported when the schedule is built
             return self.sde.T or 100
 
 

@@ -32,7 +32,7 @@ def load_stages(path: Path, overrides: Sequence[str] = (), *, on_disk: bool = Fa
     stages: list[Options] = []
 
     def load(name: str, changes: Mapping[str, Any]) -> None:
-        # Where a stage cannot be used, the next one is read without its weights: what is wrong with it is still told.
+        # Where a stage cannot be used, the next one is read without its weights: its problems are still reported.
         stages.append(_stage(whole, name, changes, stages[-1] if stages else None, on_disk))
 
     in_stages({name: partial(load, name, changes) for name, changes in _listed(whole).items()})

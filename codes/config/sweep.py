@@ -32,7 +32,7 @@ def expand(
 
     A variant's keys override the common ones; null removes a common one. `steps` gives the number of evaluations of an
     algorithm where the file does not. Common keys that an algorithm has no use for are left out there, so that a file
-    keeps working when its algorithm is changed; `without_effect` tells which. What a variant sets itself is kept.
+    keeps working when its algorithm is changed; `without_effect` lists them. What a variant sets itself is kept.
     """
     solvers: list[tuple[str, dict[str, Any]]] = []  # (variant's name or '', arguments)
     seen: set[str] = set()

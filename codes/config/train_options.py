@@ -72,7 +72,7 @@ class TrainOptions(Section):
         1.0, description="factor of the loss of restoring; 0 trains nothing but the recognition of degradations"
     )
     is_weighted: Annotated[bool | None, Ignored("it has no effect in the published code either")] = Field(
-        None, description="weights of the loss"
+        None, description="whether the loss is weighted"
     )
     target: Literal["published", "noise", "data", "velocity"] = Field(
         "published",

@@ -1,4 +1,4 @@
-"""Keeps the lines that image libraries print from the user: every problem that matters is told by our own message."""
+"""Keeps the lines that image libraries print from the user: every problem that matters has a message of our own."""
 
 import os
 import tempfile

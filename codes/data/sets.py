@@ -137,7 +137,7 @@ def named(options: Options, key: str) -> Iterator[None]:
 
 
 def _tasks_of(options: Options, key: str) -> list[Task]:
-    """The tasks of a dataset; the first of them tells which folders cannot be read."""
+    """The tasks of a dataset; the first one also reports folders that cannot be read."""
     dataset = options.datasets[key]
     name, alone = dataset.name or key, len(options.test_sets) == 1
     unreadable: list[str] = []

@@ -62,7 +62,7 @@ def open_folder(options: Options, fresh: bool, device: torch.device, process: Pr
 def prepare_folder(options: Options, fresh: bool) -> Path:
     """Create a training's folder and write its options; refuses a folder that was made with other options."""
     folder = make_folder(options, fresh)
-    # Two trainings that start at once agree on whose options count before either goes on.
+    # Two trainings that start at once agree on whose options count before either continues.
     with claim(folder / "options.yml", wait=None):
         _write_or_compare(folder / "options.yml", resolved(options))
     return folder

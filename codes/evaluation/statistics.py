@@ -35,6 +35,15 @@ class Estimate:
             return "none"
         return "better" if (self.mean < 0) == lower_is_better else "worse"
 
+    def text(self, digits: int, sign: str = "+") -> str:
+        """The mean with its standard error, where that is known; with an empty `sign` no + precedes it.
+
+        >>> Estimate(0.25, 0.125, 9).text(2), Estimate(0.25, None, 1).text(2, "")
+        ('+0.25 ± 0.12', '0.25')
+        """
+        error = "" if self.error is None else f" ± {self.error:.{digits}f}"
+        return f"{self.mean:{sign}.{digits}f}{error}"
+
 
 def estimate(values: Sequence[float]) -> Estimate | None:
     """Mean and standard error of independent values; None without any.

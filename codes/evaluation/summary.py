@@ -19,7 +19,7 @@ from ..runtime.problems import Damaged
 from .inputs import Inputs, input_records
 from .job import THUMBNAIL, Job, Outcome
 from .records import INPUT, Key, Record, Rescored, read_records, read_scores, with_scores, write_scores
-from .tables import averages, columns_of, csv_table, json_table, markdown_table, overall, text_table
+from .tables import averages, csv_table, json_table, markdown_table, overall, text_table
 
 log = logging.getLogger(__name__)
 
@@ -122,7 +122,7 @@ def summarise(
     images = {(task.name, item.name) for task in job.tasks for item in task.items}
     found = [record for record in read_records(job.folder).values() if (record.task, record.name) in images]
     records = with_scores(found, read_scores(job.folder))
-    columns = columns_of(names)
+    columns = [m.METRICS[name] for name in names]
     sets, set_notes = set_values(job, records, names, device)
     input_scores = input_records(job, records, scorer, inputs, outcome.inputs)
     order = [(task.name, label) for task in job.tasks for label in (INPUT, *job.labels)]

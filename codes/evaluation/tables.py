@@ -11,43 +11,14 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from ..rows import METRICS
+from ..rows import METRICS, Column
 from .records import Record
 
 ALL = "(all tasks)"  # the task of rows with means over tasks; no task can have this name
 
 
-@dataclass(frozen=True)
-class Column:
-    """A metric as a column: its heading, which direction is better, and the digits after the decimal point."""
-
-    name: str
-    label: str
-    lower_is_better: bool
-    digits: int
-
-    @property
-    def heading(self) -> str:
-        """The label with an arrow in the better direction."""
-        return f"{self.label} {'↓' if self.lower_is_better else '↑'}"
-
-    @property
-    def sign(self) -> float:
-        """The factor that makes lower values better."""
-        return 1.0 if self.lower_is_better else -1.0
-
-    def text(self, value: float | None, missing: str = "n/a") -> str:
-        """A value with the column's digits."""
-        return missing if value is None else f"{value:.{self.digits}f}"
-
-
-def columns_of(names: Sequence[str]) -> list[Column]:
-    """The columns of some metrics."""
-    return [Column(row.name, row.label, row.lower_is_better, row.digits) for row in (METRICS[name] for name in names)]
-
-
 # The metrics of the paper's tables.
-QUALITY = tuple(columns_of(("lpips", "fid", "psnr", "ssim")))
+QUALITY: tuple[Column, ...] = tuple(METRICS[name] for name in ("lpips", "fid", "psnr", "ssim"))
 
 # ---- numbers
 

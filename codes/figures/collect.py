@@ -5,7 +5,7 @@ Each function takes one case per task of its row and returns the items of each f
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import numpy as np
 import torch
@@ -44,7 +44,7 @@ STABILITY_STEPS = (25, 30, 38, 50, 68, 100, 160)
 _CONVERGENCE = (("data", "sde"), ("noise", "sde"), ("noise", "ode"))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Case:
     """A network and one image to restore: `lq` is (1, 3, H, W), `gt`, the clean one, (3, H, W)."""
 
@@ -105,7 +105,17 @@ def convergence(cases: Mapping[str, Case]) -> tuple[list[ConvergenceRun]]:
                 centred = convergence_ratio(predictions - _channels_last([case.lq]), lambdas)
             image = to_uint8(output.sample[0])
             ratios = convergence_ratio(predictions, lambdas)
-            runs.append(ConvergenceRun(nfe, parameterization, solver_type, ratios, image, case.psnr(image), centred))
+            runs.append(
+                ConvergenceRun(
+                    nfe=nfe,
+                    parameterization=parameterization,
+                    solver_type=solver_type,
+                    ratios=ratios,
+                    image=image,
+                    psnr=case.psnr(image),
+                    centred=centred,
+                )
+            )
     return (runs,)
 
 
@@ -163,7 +173,7 @@ def measured_gain(scheme: Scheme, steps: int) -> Gain:
     half = len(size) // 2
     gain = math.exp((math.log(size[-1]) - math.log(size[half])) / (len(size) - 1 - half))
     h = (points[-1].lambda_ - points[0].lambda_) / steps
-    return Gain(scheme.parameterization, scheme.order, scheme.tau, scheme.data, h, gain)
+    return Gain(**asdict(scheme), h=h, gain=gain)
 
 
 def stability(cases: Mapping[str, Case]) -> tuple[list[Gain]]:

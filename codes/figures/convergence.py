@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 from .style import BLUE, GREEN, ORANGE, VERMILION, Array, Image, Line, canvas, save, show
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ConvergenceRun:
     """One restoration: the ratios at its second to last evaluation, its result and its PSNR."""
 

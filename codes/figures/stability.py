@@ -35,7 +35,7 @@ class Scheme:
     data: str = "narrow"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Gain:
     """A measured gain."""
 

@@ -7,7 +7,7 @@ features.
 """
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,19 +17,6 @@ from torch import Tensor, nn
 
 from ..names import TASKS
 from ..runtime.torchvision_compat import ensure_torchvision
-
-CONFIGS: dict[str, dict[str, Any]] = {
-    "ViT-B-32": {
-        "embed_dim": 512,
-        "vision_cfg": {"image_size": 224, "layers": 12, "width": 768, "patch_size": 32},
-        "text_cfg": {"context_length": 77, "vocab_size": 49408, "width": 512, "heads": 8, "layers": 12},
-    },
-    "ViT-L-14": {
-        "embed_dim": 768,
-        "vision_cfg": {"image_size": 224, "layers": 24, "width": 1024, "patch_size": 14},
-        "text_cfg": {"context_length": 77, "vocab_size": 49408, "width": 768, "heads": 12, "layers": 12},
-    },
-}
 
 _MEAN = (0.48145466, 0.4578275, 0.40821073)
 _STD = (0.26862954, 0.26130258, 0.27577711)
@@ -52,16 +39,12 @@ class ControlTransformer(nn.Module):
 
 
 class DaCLIP(nn.Module):
-    """`config` is one of CONFIGS or a dict of the same form."""
+    """`config` has open_clip's entries: embed_dim, vision_cfg and text_cfg."""
 
     repeated_keys = "visual."  # the published state dict lists the image tower twice
 
-    def __init__(self, config: str | dict[str, Any] = "ViT-B-32") -> None:
+    def __init__(self, config: Mapping[str, Any]) -> None:
         super().__init__()
-        if isinstance(config, str):
-            if config not in CONFIGS:
-                raise ValueError(f"DaCLIP: unknown config {config!r}, expected one of {sorted(CONFIGS)} or a dict")
-            config = CONFIGS[config]
         missing = {"embed_dim", "vision_cfg", "text_cfg"} - config.keys()
         unknown = config.keys() - {"embed_dim", "vision_cfg", "text_cfg", "custom_text"}
         if missing or unknown:
@@ -105,32 +88,10 @@ class DaCLIP(nn.Module):
         features = Features(_pool(self.clip.visual, x), degradation)
         return Features(*(F.normalize(f, dim=-1) for f in features)) if normalize else features
 
-    def encode_image(self, image: Tensor, control: bool = False, normalize: bool = False) -> Features | Tensor:
-        """Preprocessed images -> plain CLIP features, or with `control` both kinds of features."""
-        if control:
-            return self.controlled(image, normalize)
-        x = _embed_patches(self.clip.visual, image)
-        for block in self.clip.visual.transformer.resblocks:
-            x = block(x)
-        features = _pool(self.clip.visual, x)
-        return F.normalize(features, dim=-1) if normalize else features
-
     def encode_text(self, text: Tensor, normalize: bool = False) -> Tensor:
         """Token ids (B, context_length) -> (B, embed_dim)."""
         features: Tensor = self.clip.encode_text(text, normalize=normalize)
         return features
-
-    def forward(self, image: Tensor, text: Tensor) -> dict[str, Tensor]:
-        """For training: `text` is (B, 2 * context_length), ids of a caption and of the degradation."""
-        caption, degradation = text.chunk(2, dim=-1)
-        features = self.controlled(image, normalize=True)
-        return {
-            "image_features": features.image,
-            "text_features": self.encode_text(caption, normalize=True),
-            "image_degra_features": features.degradation,
-            "text_degra_features": self.encode_text(degradation, normalize=True),
-            "logit_scale": self.logit_scale.exp(),
-        }
 
     def tokenize(self, words: Sequence[str]) -> Tensor:
         ensure_torchvision()

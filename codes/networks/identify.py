@@ -169,26 +169,22 @@ def _any_unet(state: State) -> tuple[str, dict[str, Any]]:
     return "daclip", setting
 
 
-def refusion_nafnet(state: State) -> Found:
+def _named_nafnet(state: State, wanted: str) -> Found:
     setting = _nafnet(state)
-    return setting if setting["img_channel"] in (1, 3) and not _sees_no_mu(state) else None
+    if state["intro.weight"].shape[1] == setting["img_channel"]:
+        found = "denoising"  # it sees no mu
+    else:
+        found = "refusion" if setting["img_channel"] in (1, 3) else "latent"
+    return setting if found == wanted else None
 
 
-def latent_nafnet(state: State) -> Found:
-    setting = _nafnet(state)
-    return setting if setting["img_channel"] not in (1, 3) and not _sees_no_mu(state) else None
-
-
-def denoising_nafnet(state: State) -> Found:
-    return _nafnet(state) if _sees_no_mu(state) else None
+refusion_nafnet = partial(_named_nafnet, wanted="refusion")
+latent_nafnet = partial(_named_nafnet, wanted="latent")
+denoising_nafnet = partial(_named_nafnet, wanted="denoising")
 
 
 def coded_nafnet(state: State) -> Found:
     return {**_nafnet(state), "encoder_width": state["encoder.stages.0.weight"].shape[0]}
-
-
-def _sees_no_mu(state: State) -> bool:
-    return state["intro.weight"].shape[1] == state["ending.weight"].shape[0]
 
 
 def _nafnet(state: State) -> dict[str, Any]:

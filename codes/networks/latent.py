@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from .attention import LinearAttention, Residual
 from .cpu import Convolution
-from .layers import ResBlock, check_images, downsample, level, reflect_pad, upsample
+from .layers import check_images, level, levels, reflect_pad
 
 
 class Skips(NamedTuple):
@@ -37,31 +37,11 @@ class LatentUNet(nn.Module):
         depth = len(ch_mult)
         self.in_channels, self.depth = in_ch, depth
         self.init_conv = Convolution(in_ch, ch, 3, padding=1, bias=False)
-        self.encoder = nn.ModuleList()
-        self.decoder = nn.ModuleList()
-        for i in range(depth):
-            w, w_next, deepest = widths[i], widths[i + 1], i == depth - 1
-            self.encoder.append(
-                nn.ModuleList(
-                    [
-                        ResBlock(w, w),
-                        ResBlock(w, w),
-                        Residual(w, LinearAttention(w)) if deepest else nn.Identity(),
-                        downsample(w, w_next, last=deepest),
-                    ]
-                )
-            )
-            self.decoder.insert(
-                0,
-                nn.ModuleList(
-                    [
-                        ResBlock(w_next + w, w_next),
-                        ResBlock(w_next + w, w_next),
-                        Residual(w_next, LinearAttention(w_next)) if deepest else nn.Identity(),
-                        upsample(w_next, w, last=i == 0),
-                    ]
-                ),
-            )
+
+        def attention(width: int, level: int) -> nn.Module:
+            return Residual(width, LinearAttention(width)) if level == depth - 1 else nn.Identity()
+
+        self.encoder, self.decoder = levels(widths, attention)
         self.latent_conv = Convolution(widths[-1], embed_dim, 1, bias=False)
         self.post_latent_conv = Convolution(embed_dim, widths[-1], 1, bias=False)
         self.final_conv = Convolution(ch, out_ch, 3, padding=1)

@@ -6,7 +6,8 @@ those of the published checkpoints.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 import torch
@@ -233,6 +234,22 @@ def upsample(width_in: int, width_out: int, last: bool) -> nn.Module:
     if last:
         return Convolution(width_in, width_out, 3, padding=1, bias=False)
     return Upsample(width_in, width_out)
+
+
+def levels(
+    widths: Sequence[int], attention: Callable[[int, int], nn.Module], time_width: int | None = None
+) -> tuple[nn.ModuleList, nn.ModuleList]:
+    """The way down and the way up of a U-Net: level i goes from width w_i down to w_{i+1}.
+
+    attention   makes that of a width at a level
+    """
+    downs, ups, deepest = nn.ModuleList(), nn.ModuleList(), len(widths) - 2
+    for i, (w, w_next) in enumerate(pairwise(widths)):
+        blocks = [ResBlock(w, w, time_width), ResBlock(w, w, time_width)]
+        downs.append(nn.ModuleList([*blocks, attention(w, i), downsample(w, w_next, last=i == deepest)]))
+        blocks = [ResBlock(w_next + w, w_next, time_width), ResBlock(w_next + w, w_next, time_width)]
+        ups.insert(0, nn.ModuleList([*blocks, attention(w_next, i), upsample(w_next, w, last=i == 0)]))
+    return downs, ups
 
 
 def level(modules: nn.Module) -> tuple[ResBlock, ResBlock, nn.Module, nn.Module]:

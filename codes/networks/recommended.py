@@ -12,9 +12,9 @@ from typing import Any
 from ..solvers import Solver
 
 NONE = "none"  # the class of images that are not degraded
-# Changes below this many dB (a PSNR between input and result) are not told apart, nor are those above.
+# Changes, as a PSNR between input and result in dB, are limited to this range.
 LEAST_CHANGE, GREATEST_CHANGE = 60.0, 5.0
-# Probabilities closer to 0 or 1 than this are not told apart.
+# Probabilities closer to 0 or 1 than this count as this close.
 _CERTAIN = 1e-4
 
 

@@ -49,7 +49,7 @@ class Row:
     """One network.
 
     name           `network_G.which_model_G` of option files; the published projects use one name for several networks
-    variant        `network_G.variant`, which tells them apart
+    variant        `network_G.variant`, which distinguishes them
     network        the class, as 'module:Class' within this folder or itself; `network_G.setting` are its arguments
     title          for people who lack its weights: which network, and how to recognise the file
     role           'restoration' (predicts for x, mu, t), 'latent' (between images and latents) or 'encoder' (DA-CLIP)

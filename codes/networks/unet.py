@@ -21,6 +21,7 @@ from .layers import (
     check_images,
     downsample,
     level,
+    levels,
     reflect_pad,
     sinusoidal,
     time_tensor,
@@ -78,31 +79,7 @@ class UNet(nn.Module):
         self.downsample = downsample(nf, nf, last=False) if half_resolution else None
         self.upsample = upsample(nf, nf, last=False) if half_resolution else None
 
-        self.downs = nn.ModuleList()
-        self.ups = nn.ModuleList()
-        for i in range(depth):
-            w, w_next = widths[i], widths[i + 1]
-            self.downs.append(
-                nn.ModuleList(
-                    [
-                        ResBlock(w, w, time_width),
-                        ResBlock(w, w, time_width),
-                        attention(w, i),
-                        downsample(w, w_next, last=i == depth - 1),
-                    ]
-                )
-            )
-            self.ups.insert(
-                0,
-                nn.ModuleList(
-                    [
-                        ResBlock(w_next + w, w_next, time_width),
-                        ResBlock(w_next + w, w_next, time_width),
-                        attention(w_next, i),
-                        upsample(w_next, w, last=i == 0),
-                    ]
-                ),
-            )
+        self.downs, self.ups = levels(widths, attention, time_width)
         middle = widths[-1]
         self.mid_block1 = ResBlock(middle, middle, time_width)
         self.mid_attn = Residual(middle, SoftmaxAttention(middle)) if softmax_middle else attention(middle, 1 << 30)

@@ -1,4 +1,4 @@
 """The paper's tables and figures: which runs they need, what was published, and the report that puts both together.
 
-Everything but `work.py` runs without torch: tables are rendered from stored numbers.
+Everything but `runs.py` and `cost.py` runs without torch: tables are rendered from stored numbers.
 """

@@ -8,9 +8,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..evaluation.tables import QUALITY, Column
+from ..evaluation.tables import QUALITY
 from ..figures import FIGURES
 from ..names import TASKS
+from ..rows import Column
 
 PAPER_NFES = (100, 50, 20, 10, 5)
 FEW = (8, 6, 4, 3, 2)
@@ -69,7 +70,7 @@ def known_nfes(method: str) -> tuple[int, ...]:
 
 STANDARD = tuple(key for key, method in METHODS.items() if method.group != "ablation")
 
-SECONDS = (Column("seconds", "s/image", True, 3),)
+SECONDS = (Column(name="seconds", label="s/image", lower_is_better=True, digits=3),)
 
 # The paper's name of a task where it is not ours.
 TABLE_OF_TASK: dict[str, str] = {task: {"uncompleted": "inpainting"}.get(task, task) for task in TASKS}

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 
 from ..names import TASKS
 from .catalogue import METHODS, PAPER_NFES, RECOMMENDED
-from .findings import COLUMNS, EXPECTATIONS, fewest, judge, order_counts, signed
+from .findings import COLUMNS, EXPECTATIONS, fewest, judge, order_counts
 from .results import Results
 
 SUPPORTED, CHANGED, WITHDRAWN, OPEN = "supported", "changed", "withdrawn", "not decided"
-LPIPS, PSNR = COLUMNS["lpips"], COLUMNS["psnr"]
+LPIPS, PSNR = COLUMNS["lpips"].digits, COLUMNS["psnr"].digits
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ def _speed(results: Results) -> Measured:
     found = {method: fewest(results, method) for method in methods}
     texts = [
         f"{METHODS[method].title} {'never' if each is None else each[0]}"
-        + ("" if each is None else f" ({signed(each[1], LPIPS)})")
+        + ("" if each is None else f" ({each[1].text(LPIPS)})")
         for method, each in found.items()
     ]
     least = min((each[0] for name, each in found.items() if each and name in ("mr-1", "mr-2")), default=101)
@@ -79,7 +79,7 @@ def _strides(results: Results) -> Measured:
     texts = []
     for method in ("posterior-official", "posterior", "euler-official", "euler"):
         gaps = [(nfe, results.difference(TASKS, (method, nfe), (method, 100), "psnr")) for nfe in (20, 10, 5)]
-        values = _listed([f"{signed(gap, PSNR)} at {nfe}" for nfe, gap in gaps if gap is not None])
+        values = _listed([f"{gap.text(PSNR)} at {nfe}" for nfe, gap in gaps if gap is not None])
         texts.append(f"{METHODS[method].title} {values}")
     status = SUPPORTED if judged[0] and judged[1] else WITHDRAWN if not judged[0] else CHANGED
     return Measured(status, f"Change of PSNR in dB against 100 evaluations: {'; '.join(texts)}.")
@@ -91,9 +91,9 @@ def _order(results: Results) -> Measured:
         return _MISSING
     signs = {nfe: gap.sign(True) for nfe, gap in gaps.items() if gap is not None}
     better = [nfe for nfe, sign in signs.items() if sign == "better"]
-    counts = order_counts(results, LPIPS)
+    counts = order_counts(results, COLUMNS["lpips"])
     status = SUPPORTED if not better else WITHDRAWN if len(better) == len(signs) else CHANGED
-    values = [f"{signed(gap, LPIPS)} at {nfe} ({signs[nfe]})" for nfe, gap in gaps.items() if gap is not None]
+    values = [f"{gap.text(LPIPS)} at {nfe} ({signs[nfe]})" for nfe, gap in gaps.items() if gap is not None]
     return Measured(
         status,
         f"Mean LPIPS of MR Sampler-2 minus that of MR Sampler-1: {_listed(values)}. Row by row, of "
@@ -107,7 +107,7 @@ def _parameterization(results: Results) -> Measured:
     if came_out is None:
         return _MISSING
     gaps = [(nfe, results.difference(["rainy"], ("mr-2-noise", nfe), ("mr-2", nfe), "psnr")) for nfe in PAPER_NFES[1:]]
-    values = _listed([f"{signed(gap, PSNR)} at {nfe}" for nfe, gap in gaps if gap is not None])
+    values = _listed([f"{gap.text(PSNR)} at {nfe}" for nfe, gap in gaps if gap is not None])
     text = f"Rainy, PSNR in dB of noise prediction minus data prediction: {values}."
     return Measured(SUPPORTED if came_out else CHANGED, text)
 
@@ -124,7 +124,7 @@ def _stochasticity(results: Results) -> Measured:
         status = SUPPORTED
     else:
         status = WITHDRAWN if "worse" in many and "better" in few else CHANGED
-    values = [f"{signed(gap, LPIPS)} at {nfe} ({signs[nfe]})" for nfe, gap in gaps.items() if gap is not None]
+    values = [f"{gap.text(LPIPS)} at {nfe} ({signs[nfe]})" for nfe, gap in gaps.items() if gap is not None]
     return Measured(status, f"Inpainting, LPIPS of the SDE minus that of the ODE, MR Sampler-2: {_listed(values)}.")
 
 
@@ -138,7 +138,7 @@ def _evaluations(results: Results) -> Measured:
     if None in judged or None in gaps.values():
         return _MISSING
     drop = {method: results.difference(TASKS, (method, 2), (method, 20), "psnr") for method in ("mr-2", "pc")}
-    values = _listed([f"{METHODS[m].title} {signed(gap, PSNR)}" for m, gap in drop.items() if gap is not None])
+    values = _listed([f"{METHODS[m].title} {gap.text(PSNR)}" for m, gap in drop.items() if gap is not None])
     better = [str(nfe) for nfe, gap in gaps.items() if gap is not None and gap.sign(True) == "better"]
     more = (
         f"more evaluations are better in LPIPS at {_listed(better)}" if better else "no number of evaluations is better"

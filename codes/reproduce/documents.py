@@ -12,8 +12,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from ..evaluation.statistics import Estimate
-from ..evaluation.tables import Column, markdown
+from ..evaluation.tables import markdown
 from ..names import TASKS, OptionsError
 from .catalogue import RECOMMENDED, TABLE_OF_TASK
 from .claims import CLAIMS, Claim
@@ -82,7 +81,7 @@ def _four_sets(results: Results) -> str:
             continue
         paper = published()[TABLE_OF_TASK[task]].values("MR Sampler-1", 5)["psnr"]
         theirs = f" (paper {paper:g})" if whole else ""
-        texts.append(f"{known.folder} ({task}) from {psnr.text(before.mean)} to {_with_error(after, psnr)}{theirs}")
+        texts.append(f"{known.folder} ({task}) from {psnr.text(before.mean)} to {after.text(psnr.digits, '')}{theirs}")
     if not texts:
         return "The paper's test sets have not been run."
     evaluations = "one evaluation" if nfe == 1 else f"{nfe} evaluations"
@@ -125,7 +124,8 @@ def _card(results: Results) -> str:
         row = [task, "photographs" if known is None else str(known["folder"]), str(before.images)]
         for column in columns:
             row.append(column.text(before.value(column.name), MISSING))
-            row += [MISSING if cell is None else _with_error(cell.estimate(column.name), column) for cell in cells]
+            found = [None if cell is None else cell.estimate(column.name) for cell in cells]
+            row += [MISSING if each is None else each.text(column.digits, "") for each in found]
         rows.append(row)
     if not rows:
         return "Not measured yet."
@@ -134,12 +134,6 @@ def _card(results: Results) -> str:
     size = results.settings.get("set_size")
     crops = f" Of each image the middle {size} pixels." if size else ""
     return f"{markdown(header, rows, 'llr')}\n± is one standard error.{crops} Commit {_commits(results)}."
-
-
-def _with_error(found: Estimate | None, column: Column) -> str:
-    if found is None:
-        return MISSING
-    return column.text(found.mean) + ("" if found.error is None else f" ± {column.text(found.error)}")
 
 
 BLOCKS: dict[str, Callable[[Results], str]] = {

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 
 from ..evaluation.statistics import RULE as NONE_RULE
 from ..evaluation.statistics import Estimate
-from ..evaluation.tables import QUALITY, Column, markdown
+from ..evaluation.tables import QUALITY, markdown
 from ..names import TASKS
+from ..rows import Column
 from .catalogue import METHODS, PAPER_NFES, RECOMMENDED, STANDARD, TABLE_OF_TASK, known_nfes
 from .published import published
 from .render import MISSING
@@ -118,12 +119,6 @@ def _state(psnr: Estimate, lpips: Estimate | None) -> str:
     return "degrades" if psnr.mean <= -DEGRADED else "holds"
 
 
-def signed(change: Estimate, column: Column) -> str:
-    """A difference with its sign and standard error."""
-    text = f"{change.mean:+.{column.digits}f}"
-    return text if change.error is None else f"{text} ± {change.error:.{column.digits}f}"
-
-
 def judge(expectation: Expectation, results: Results) -> tuple[list[list[str]], bool | None]:
     """The cells of an expectation against their references as rows of a table, and whether it came out.
 
@@ -146,7 +141,7 @@ def judge(expectation: Expectation, results: Results) -> tuple[list[list[str]], 
                 for column, change in ((COLUMNS["psnr"], psnr), (COLUMNS["lpips"], lpips))
                 for text in (
                     column.text(results.mean(expectation.tasks, *one, column.name), MISSING),
-                    MISSING if change is None else signed(change, column),
+                    MISSING if change is None else change.text(column.digits),
                 )
             ]
             rows.append([METHODS[check.method].title, str(nfe), *shown, state])
@@ -167,12 +162,13 @@ def theory(results: Results) -> str:
 
 def _strength(results: Results) -> str:
     """How much the network restores at all: where that is little, a sampler that fails has little to lose."""
-    best, degraded = results.mean(TASKS, "posterior", 20, "psnr"), results.input_mean(TASKS, "psnr")
+    best, degraded = results.mean(TASKS, "posterior", 20, "psnr"), results.input_estimate(TASKS, "psnr")
     if best is None or degraded is None:
         return ""
     return (
-        f"Posterior sampling with 20 evaluations and correct strides gains {best - degraded:+.2f} dB over the degraded "
-        "images with this network. The less that is, the less a failing sampler loses in PSNR; LPIPS then shows more.\n"
+        f"Posterior sampling with 20 evaluations and correct strides gains {best - degraded.mean:+.2f} dB over the "
+        "degraded images with this network. The less that is, the less a failing sampler loses in PSNR; LPIPS then "
+        "shows more.\n"
     )
 
 
@@ -242,7 +238,7 @@ def _order_table(results: Results) -> str:
             row.append(column.text(results.mean(TASKS, "mr-1", nfe, column.name), MISSING))
             for method in names:
                 gap = results.difference(TASKS, (method, nfe), ("mr-1", nfe), column.name)
-                row.append(MISSING if gap is None else signed(gap, column))
+                row.append(MISSING if gap is None else gap.text(column.digits))
         rows.append(row)
     if all(cell == MISSING for row in rows for cell in row[1:]):
         return ""
@@ -284,7 +280,7 @@ def speed_up(results: Results) -> str:
             nfe, gap = found
             seconds = results.mean(TASKS, method, nfe, "seconds")
             ratio = f"{slow / seconds:.1f}" if seconds else MISSING
-            row = [str(nfe), signed(gap, COLUMNS["lpips"]), f"{100 / nfe:.1f}", ratio]
+            row = [str(nfe), gap.text(COLUMNS["lpips"].digits), f"{100 / nfe:.1f}", ratio]
         rows.append([METHODS[method].title, *row])
     header = ["method", "fewest NFE", "LPIPS, difference", "100 / NFE", "measured speed-up"]
     return (
@@ -308,7 +304,9 @@ def evaluations(results: Results) -> str:
             mean = results.mean_estimate(TASKS, RECOMMENDED, nfe, column.name)
             gap = results.difference(TASKS, (RECOMMENDED, nfe), (RECOMMENDED, 1), column.name)
             row.append(MISSING if mean is None else column.text(mean.mean))
-            row.append(MISSING if gap is None or nfe == 1 else f"{signed(gap, column)}, {gap.sign(column.sign > 0)}")
+            row.append(
+                MISSING if gap is None or nfe == 1 else f"{gap.text(column.digits)}, {gap.sign(column.lower_is_better)}"
+            )
         rows.append(row)
     if all(cell == MISSING for row in rows for cell in row[1:]):
         return ""

@@ -12,7 +12,7 @@ from ..runtime.paths import PROJECT
 FILE = PROJECT / "options" / "paper" / "tables.yml"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Remark:
     """A printed number that is, or may be, a misprint."""
 
@@ -25,7 +25,7 @@ class Remark:
     certain: bool
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class PublishedTable:
     """One table of the paper; a row has a value for each column."""
 
@@ -52,7 +52,11 @@ def published() -> Mapping[str, PublishedTable]:
     """All tables by name."""
     return {
         name: PublishedTable(
-            name, table["title"], table["place"], tuple(table["columns"]), tuple(tuple(row) for row in table["rows"])
+            name=name,
+            title=table["title"],
+            place=table["place"],
+            columns=tuple(table["columns"]),
+            rows=tuple(tuple(row) for row in table["rows"]),
         )
         for name, table in _content()["tables"].items()
     }

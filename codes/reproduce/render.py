@@ -4,8 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from ..evaluation import tables
-from ..evaluation.tables import QUALITY, Column, mean
+from ..evaluation.statistics import Estimate
+from ..evaluation.tables import QUALITY, mean
 from ..names import TASKS
+from ..rows import Column
 from .catalogue import DATASETS, METHODS, TABLE_OF_TASK, Entry, Part, Table
 from .published import published, remark_on
 from .results import Results
@@ -19,7 +21,6 @@ _REMARKS = {"": "", "!": "misprint", "?": "doubtful"}  # by the sign behind a pr
 class ComparedRow:
     """Our numbers and the paper's by metric, None where there is none.
 
-    errors     standard errors of ours
     marks      the sign behind a doubtful printed number
     bold       metrics where ours is the best at this NFE, or no different from it
     verdicts   whether a printed number is reproduced, with the paper's own network
@@ -29,9 +30,8 @@ class ComparedRow:
     nfe: int
     method: str
     key: str = ""  # of the method, in the catalogue
-    ours: dict[str, float | None]
+    ours: dict[str, Estimate | None]
     paper: dict[str, float | None] = field(default_factory=dict)
-    errors: dict[str, float | None] = field(default_factory=dict)
     marks: dict[str, str] = field(default_factory=dict)
     bold: frozenset[str] = frozenset()
     verdicts: dict[str, str] = field(default_factory=dict)
@@ -40,14 +40,16 @@ class ComparedRow:
     def difference(self, column: Column) -> float | None:
         """Ours minus the paper's."""
         ours, paper = self.ours[column.name], self.paper.get(column.name)
-        return None if ours is None or paper is None else ours - paper
+        return None if ours is None or paper is None else ours.mean - paper
 
     def ours_text(self, column: Column) -> str:
         """Our number with its standard error."""
-        error = self.errors.get(column.name)
-        text = column.text(self.ours[column.name], MISSING)
-        text = f"**{text}**" if column.name in self.bold else text
-        return text if error is None else f"{text} ± {error:.{column.digits}f}"
+        ours = self.ours[column.name]
+        if ours is None:
+            return MISSING
+        text = ours.text(column.digits, "")
+        number, space, error = text.partition(" ")
+        return f"**{number}**{space}{error}" if column.name in self.bold else text
 
     def printed(self, column: Column) -> str:
         """The paper's number, which has four digits in its tables, and the sign behind it."""
@@ -68,15 +70,7 @@ def compared_rows(table: Table, part: Part, results: Results) -> list[ComparedRo
     found = {column.name: results.input_estimate(part.tasks, column.name) for column in table.columns}
     if table.columns == QUALITY and any(value is not None for value in found.values()):
         images = sum(cell.images for cell in results.inputs if cell.task in part.tasks)
-        row = ComparedRow(
-            part=part.title,
-            nfe=0,
-            method="degraded image",
-            ours={name: None if value is None else value.mean for name, value in found.items()},
-            errors={name: None if value is None else value.error for name, value in found.items()},
-            images=images,
-        )
-        rows.append(row)
+        rows.append(ComparedRow(part=part.title, nfe=0, method="degraded image", ours=found, images=images))
     return rows
 
 
@@ -114,8 +108,7 @@ def _row(table: Table, part: Part, entry: Entry, nfe: int, results: Results) -> 
         nfe=nfe,
         method=entry.title or METHODS[entry.method].title,
         key=entry.method,
-        ours={name: None if value is None else value.mean for name, value in ours.items()},
-        errors={name: None if value is None else value.error for name, value in ours.items()},
+        ours=ours,
         paper=paper,
         marks={name: "!" if remark.certain else "?" for name, remark in marks.items() if remark is not None},
         verdicts=verdicts,
@@ -139,7 +132,8 @@ def _printed(part: Part, entry: Entry, nfe: int, metric: str) -> float | None:
 
 def best(rows: Sequence[ComparedRow], column: Column) -> set[int]:
     """Positions of our best value among rows with equally many evaluations."""
-    return tables.best([row.ours[column.name] for row in rows], column.lower_is_better, [row.nfe for row in rows])
+    means = [None if (ours := row.ours[column.name]) is None else ours.mean for row in rows]
+    return tables.best(means, column.lower_is_better, [row.nfe for row in rows])
 
 
 def shown_columns(rows: Sequence[ComparedRow], columns: Sequence[Column]) -> list[Column]:
@@ -188,8 +182,8 @@ def csv_text(rows: Sequence[ComparedRow], columns: Sequence[Column]) -> str:
     for row in rows:
         line: list[object] = [row.part, row.nfe, row.method, row.images]
         for column in columns:
-            change, name = row.difference(column), column.name
-            line += [row.ours[name], row.errors.get(name), row.paper.get(name)]
+            change, name, ours = row.difference(column), column.name, row.ours[column.name]
+            line += [*((None, None) if ours is None else (ours.mean, ours.error)), row.paper.get(name)]
             line += [None if change is None else round(change, 10), _REMARKS[row.marks.get(name, "")]]
             line.append(row.verdicts.get(name))
         lines.append(line)

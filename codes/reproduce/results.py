@@ -10,7 +10,7 @@ from typing import Any
 
 from ..evaluation.records import INPUT, Record, read_records, read_scores, record_of, with_scores
 from ..evaluation.statistics import Estimate, estimate, paired, pooled
-from ..evaluation.tables import QUALITY, mean
+from ..evaluation.tables import QUALITY
 from ..runtime.files import read_json, read_lines
 from .catalogue import METHODS, SAME
 
@@ -66,17 +66,13 @@ class Results:
     def _by_key(self) -> dict[tuple[str, str, int], Cell]:
         return {(cell.task, cell.method, cell.nfe): cell for cell in self.cells}
 
-    def value(self, task: str, method: str, nfe: int, metric: str) -> float | None:
-        """One number, None where it is missing."""
-        cell = self.cell(task, method, nfe)
-        return None if cell is None else cell.value(metric)
-
     def mean(self, tasks: Iterable[str], method: str, nfe: int, metric: str) -> float | None:
         """The mean over some tasks, None unless all of them have the number."""
-        return mean([self.value(task, method, nfe, metric) for task in tasks])
+        found = self.mean_estimate(tasks, method, nfe, metric)
+        return None if found is None else found.mean
 
     def mean_estimate(self, tasks: Iterable[str], method: str, nfe: int, metric: str) -> Estimate | None:
-        """The mean over some tasks with its standard error, None unless all of them have the number."""
+        """The same with its standard error."""
         cells = [self.cell(task, method, nfe) for task in tasks]
         return pooled([None if cell is None else cell.estimate(metric) for cell in cells])
 
@@ -100,14 +96,9 @@ class Results:
         return pooled(parts)
 
     def input_estimate(self, tasks: Sequence[str], metric: str) -> Estimate | None:
-        """The same for the degraded images themselves."""
+        """The mean of the degraded images themselves."""
         cells = {cell.task: cell for cell in self.inputs}
         return pooled([cells[task].estimate(metric) if task in cells else None for task in tasks])
-
-    def input_mean(self, tasks: Sequence[str], metric: str) -> float | None:
-        """The mean of the degraded images themselves."""
-        values = {cell.task: cell.value(metric) for cell in self.inputs}
-        return mean([values.get(task) for task in tasks])
 
     @property
     def same_model(self) -> bool:

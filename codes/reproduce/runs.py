@@ -300,7 +300,15 @@ def compute_figures(setup: Setup, tasks: dict[str, Task], restorer: Restorer, na
         gt = torch.from_numpy(loaded.gt).permute(2, 0, 1).float() / 255
         lq, gt = (x[:, top : top + side, left : left + side].contiguous() for x in (loaded.lq.rgb, gt))
         lq = lq[None].to(restorer.device)
-        return Case(restorer.predictor(lq), restorer.sde, restorer.fit_target, lq, gt, loaded.seed, own)
+        return Case(
+            network=restorer.predictor(lq),
+            sde=restorer.sde,
+            fit_target=restorer.fit_target,
+            lq=lq,
+            gt=gt,
+            seed=loaded.seed,
+            recommended=own,
+        )
 
     for figure in (FIGURES[name] for name in names if name in FIGURES):
         there = not figure.collect or (data / f"{figure.name}.npz").is_file()

@@ -6,7 +6,7 @@ They apply to the paper's own network alone. Another network has other numbers, 
 from dataclasses import dataclass
 
 from ..evaluation.statistics import ERRORS, Estimate
-from ..evaluation.tables import Column
+from ..rows import Column
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from .restorer import Restorer, decibels
 KEPT = 40.0
 # Asked of a rule: this share of clean photos is left alone, and the ten tasks lose at most so many dB on average.
 SHARE, MOST_LOST = 0.95, 0.1
-# PSNR above this many dB is not told apart, so that no single photo decides.
+# PSNRs above this many dB count as this, so that no single photo decides.
 LIMIT = 50.0
 # Weights that are tried; the bias is searched for each pair.
 NONE_WEIGHTS = (0.0, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0)

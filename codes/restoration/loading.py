@@ -83,7 +83,7 @@ def restorer_of(options: Options, device: str | torch.device = "auto", *, checke
     """
     if isinstance(device, str):
         device = choose_device(options.device if device == "auto" else device)
-    if options.kind == "restore":  # the commands with datasets tell them themselves
+    if options.kind == "restore":  # commands that use datasets log them themselves
         for line in options.notes:
             log.info(line)
     if not checked:

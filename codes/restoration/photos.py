@@ -41,7 +41,7 @@ T = TypeVar("T")
 _HEADER = 1 << 18  # bytes of a file that say how large its image is
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Report:
     """How a run went."""
 
@@ -67,11 +67,6 @@ class Report:
         self.skipped += result == ""
         self.failed += result is None
         self.problems += result is None
-
-    def told(self, output: Path) -> "Report":
-        """Print the report; returns it."""
-        say(f"{self}, in {output}")
-        return self
 
     def __str__(self) -> str:
         parts = [f"{self.restored} restored"]
@@ -128,7 +123,7 @@ def described(recognised: dict[str, float]) -> str:
 def applied(restoration: Restoration, settings: RestoreSettings, restorer: Restorer) -> str:
     """What was applied of the restoration, as text, with what the network's rule went by; empty for all of it.
 
-    Where the rule decides, it is always told.
+    Where the rule decides, its decision is always reported.
     """
     decided = settings.strength is None and restorer.careful is not None
     if restoration.strength == 1 and not decided:
@@ -202,7 +197,8 @@ def run(
         except OSError as error:  # writing the next one would fail too, so do not compute it
             report.problems += len(photos) - report.counted
             say(explain(error, output))
-    return report.told(output)
+    say(f"{report}, in {output}")
+    return report
 
 
 def _run_alone(

@@ -114,7 +114,7 @@ class Solver:
     )
     parameterization: Literal["data", "noise"] = option(
         "data",
-        "prediction that the scheme extrapolates, whatever the network predicts; `noise` is unstable below 18 "
+        "prediction that the scheme extrapolates, whatever the network predicts; `noise` is unstable below 19 "
         "evaluations",
         label="",
     )
@@ -181,8 +181,8 @@ class Solver:
     )  # fmt: skip
     mode: Literal["sample", "mmse"] = option(
         "sample",
-        "`sample`: a likely image; `mmse`: few first-order steps, which stay near the posterior mean: best PSNR, less "
-        "detail",
+        "kind of result: `sample` is a likely image; `mmse` takes few first-order steps and stays near the posterior "
+        "mean: best PSNR, less detail",
         label="",
         ours=True,
     )

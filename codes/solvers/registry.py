@@ -33,7 +33,7 @@ class Algorithm:
     build       (sde, solver) -> plan
     published   the same as the published code computes it (`compat: official`), where that has the algorithm
     published_denoising   the same for the denoising process
-    flaw        what tells that version apart from ours in titles
+    flaw        what distinguishes that version from ours in titles
     grid        time_schedule where none is given
     steps       evaluations where none are given; None stands for T
     refused     options without meaning here: setting one is an error

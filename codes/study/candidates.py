@@ -2,12 +2,12 @@
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any
 
 from ..evaluation.records import Record
-from ..evaluation.statistics import paired
+from ..evaluation.statistics import Estimate, paired
 from ..evaluation.tables import QUALITY
 
 METRICS = {column.name: column for column in QUALITY if column.name != "fid"}  # of one image
@@ -126,12 +126,12 @@ def front(scores: Mapping[Candidate, float]) -> list[Candidate]:
     return result
 
 
-def deficit(losses: Losses, other: Losses) -> tuple[float, float]:
-    """Mean and standard error of `losses` minus `other`, over the images of both."""
+def deficit(losses: Losses, other: Losses) -> Estimate:
+    """`losses` minus `other`, over the images of both; a single image counts as certain."""
     gap = paired(losses, other)
     if gap is None:
         raise ValueError("no images in common")
-    return gap.mean, gap.error or 0.0
+    return replace(gap, error=gap.error or 0.0)
 
 
 def choose(losses: Mapping[Candidate, Losses], errors: float = 1.0) -> Candidate:
@@ -139,8 +139,8 @@ def choose(losses: Mapping[Candidate, Losses], errors: float = 1.0) -> Candidate
     candidates = front({candidate: mean(values) for candidate, values in losses.items()})
     best = losses[candidates[-1]]
     for candidate in candidates:
-        gap, error = deficit(losses[candidate], best)
-        if gap <= errors * error:
+        gap = deficit(losses[candidate], best)
+        if gap.mean <= errors * (gap.error or 0.0):
             return candidate
     raise AssertionError("the best is no worse than itself")
 

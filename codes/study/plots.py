@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..evaluation.statistics import Estimate
 from ..figures.style import BLACK, BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILION, canvas, save, whole_numbers
 from ..rows import METRICS
 from .candidates import Candidate
@@ -11,7 +12,7 @@ from .candidates import Candidate
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-Curves = Mapping[Candidate, tuple[float, float]]  # mean and standard error
+Curves = Mapping[Candidate, Estimate]
 # scheme, tau and grid of the lines that are drawn, and how
 _LINES = {
     "order 1, tau 1": (("order1", 1.0, "linear-lambda"), (SKY, "^", "-")),
@@ -49,14 +50,18 @@ def draw(curves: Mapping[str, Curves], exact: Mapping[str, float], stem: Path) -
 def _panel(axis: "Axes", curves: Curves, exact: float | None) -> None:
     from matplotlib.ticker import NullLocator
 
-    first = [value for candidate, value in curves.items() if candidate.nfe == 1]
+    first = [(1, value.mean, value.error) for candidate, value in curves.items() if candidate.nfe == 1]
     shown: list[float] = []
     for label, (setting, (color, marker, style)) in _LINES.items():
-        points = [(c.nfe, *value) for c, value in curves.items() if (c.scheme, c.tau, c.grid) == setting and c.nfe > 1]
+        points = [
+            (c.nfe, value.mean, value.error)
+            for c, value in curves.items()
+            if (c.scheme, c.tau, c.grid) == setting and c.nfe > 1
+        ]
         if not points:
             continue
         # With one evaluation all solvers are the same.
-        nfes, means, errors = zip(*sorted([*((1, *value) for value in first), *points]), strict=True)
+        nfes, means, errors = zip(*sorted([*first, *points]), strict=True)
         axis.errorbar(
             nfes,
             means,

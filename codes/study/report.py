@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ..evaluation import tables
 from ..evaluation.records import Record, read_records
-from ..evaluation.statistics import ERRORS
+from ..evaluation.statistics import ERRORS, Estimate
 from ..runtime.files import read_json, write_atomically
 from .candidates import METRICS, Candidate, Losses, choose, deficit, mean, values_of
 from .figures import FIGURES
@@ -70,11 +70,11 @@ class Study:
         losses = {each: self.losses(network, each) for each in self.candidates()}
         nfe = choose(losses, ERRORS).nfe
         best = losses[self.best(network)]
-        level = [each for each in losses if each.nfe == nfe and not is_worse(deficit(losses[each], best))]
+        level = [each for each in losses if each.nfe == nfe and verdict(deficit(losses[each], best)) != "worse"]
         return min(level, key=simplicity)
 
-    def change(self, network: str, question: str, nfe: int, metric: str = "lpips") -> tuple[float, float] | None:
-        """What the answer to a question changes in a metric (below 0 is better), and the standard error."""
+    def change(self, network: str, question: str, nfe: int, metric: str = "lpips") -> Estimate | None:
+        """What the answer to a question changes in a metric; below 0 is better."""
         base = replace(BASE, nfe=nfe)
         other = replace(base, **QUESTIONS[question])  # type: ignore[arg-type]
         known = self.values[network][metric]
@@ -102,13 +102,13 @@ class Study:
         """
         harmless = []
         for each in self._rivals():
-            changes = [self.against_base(network, each) for network in self.networks]
-            if any(map(is_better, changes)) and not any(map(is_worse, changes)):
+            verdicts = {verdict(self.against_base(network, each)) for network in self.networks}
+            if "better" in verdicts and "worse" not in verdicts:
                 harmless.append(each)
         return min(harmless, key=lambda each: (mean(self.excess(each)), each), default=BASE)
 
-    def against_base(self, network: str, candidate: Candidate) -> tuple[float, float]:
-        """What a setting changes in LPIPS against `BASE` with as many evaluations, and the standard error."""
+    def against_base(self, network: str, candidate: Candidate) -> Estimate:
+        """What a setting changes in LPIPS against `BASE` with as many evaluations."""
         return deficit(self.losses(network, candidate), self.losses(network, replace(BASE, nfe=candidate.nfe)))
 
     def _rivals(self) -> list[Candidate]:
@@ -121,21 +121,9 @@ def simplicity(candidate: Candidate) -> tuple[int, Candidate]:
     return sum(changes), candidate
 
 
-def is_better(change: tuple[float, float] | None) -> bool:
-    """Whether a difference of losses with its standard error is a real gain."""
-    return change is not None and not is_none(change) and change[0] < 0
-
-
-def is_worse(change: tuple[float, float]) -> bool:
-    """Whether a difference of losses with its standard error is a real loss."""
-    gap, error = change
-    return gap > ERRORS * error
-
-
-def is_none(change: tuple[float, float]) -> bool:
-    """Whether a difference with its standard error is called none."""
-    gap, error = change
-    return abs(gap) <= ERRORS * error
+def verdict(change: Estimate | None) -> str:
+    """What a change of losses is: better, worse or none; empty where it was not measured."""
+    return "" if change is None else change.sign(lower_is_better=True)
 
 
 def collect(records: Mapping[str, Iterable[Record]], exact: Mapping[str, Mapping[str, float]] | None = None) -> Study:
@@ -165,14 +153,12 @@ def read(folder: Path) -> Study:
 # ---- text
 
 
-def cell(change: tuple[float, float] | None, *, full: bool = False) -> str:
+def cell(change: Estimate | None, *, full: bool = False) -> str:
     """A difference with its standard error; `full` gives more digits, and the numbers of what is called none."""
     if change is None:
         return ""
-    gap, error = change
-    digits = 4 if full else 3
-    numbers = f"{gap:+.{digits}f} ± {error:.{digits}f}"
-    return numbers if not is_none(change) else f"none ({numbers})" if full else "none"
+    numbers = change.text(4 if full else 3)
+    return numbers if change.differs else f"none ({numbers})" if full else "none"
 
 
 def summary_table(study: Study) -> str:
@@ -210,13 +196,11 @@ def answers(study: Study) -> list[str]:
     for question in QUESTIONS:
         parts = []
         for nfe in (nfe for nfe in COMPARED if nfe in study.nfes()):
-            found: dict[str, list[str]] = {"better": [], "worse": [], "none": []}
-            for network in study.networks:
-                change = study.change(network, question, nfe)
-                if change is not None:
-                    verdict = "none" if is_none(change) else "worse" if is_worse(change) else "better"
-                    found[verdict].append(network)
-            words = [f"{verdict} for {', '.join(names)}" for verdict, names in found.items() if names]
+            verdicts = {network: verdict(study.change(network, question, nfe)) for network in study.networks}
+            found = {
+                word: [name for name in verdicts if verdicts[name] == word] for word in ("better", "worse", "none")
+            }
+            words = [f"{word} for {', '.join(names)}" for word, names in found.items() if names]
             if words:
                 parts.append(f"{nfe} evaluations: {'; '.join(words).replace('none for', 'no difference for')}")
         if parts:
@@ -259,7 +243,7 @@ def paragraph(study: Study) -> str:
     ]
     if nearest != default:
         share = {each: 100 * (mean(study.excess(each)) - 1) for each in (nearest, default)}
-        harmed = [name for name in study.networks if is_worse(study.against_base(name, nearest))]
+        harmed = [name for name in study.networks if verdict(study.against_base(name, nearest)) == "worse"]
         sentences.append(
             f"The mean over all {len(study.networks)} networks would be nearer to the best with {short(nearest)} "
             f"(LPIPS {share[nearest]:.0f} % above what each network can have with any setting, against "
@@ -269,7 +253,7 @@ def paragraph(study: Study) -> str:
         f"with {nfe} evaluations for {', '.join(names) or 'none'}"
         for nfe in COMPARED
         if nfe in study.nfes()
-        for names in [[n for n in study.networks if is_better(study.change(n, "second order", nfe))]]
+        for names in [[n for n in study.networks if verdict(study.change(n, "second order", nfe)) == "better"]]
     ]
     sentences.append(f"Second order in place of first, at tau 1, is better {'; '.join(helps)}.")
     return " ".join(sentences)
@@ -369,8 +353,8 @@ def render(folder: Path, document: Path | None = None) -> None:
     print("wrote " + ", ".join(map(str, written)))
 
 
-def _curves(study: Study, network: str) -> dict[Candidate, tuple[float, float]]:
-    """LPIPS of every candidate, and its standard error."""
+def _curves(study: Study, network: str) -> dict[Candidate, Estimate]:
+    """LPIPS of every candidate."""
     nothing = dict.fromkeys(study.losses(network, study.candidates()[0]), 0.0)
     return {each: deficit(study.losses(network, each), nothing) for each in study.candidates()}
 

@@ -134,10 +134,11 @@ def front_lines(losses: Mapping[Candidate, Losses], chosen: Candidate, metric: s
     best = front(scores)
     lines = [f"{'':2}{'NFE':>4}  {'s/image':>8}  {metric.upper():>8}  {'behind the best':>18}  setting"]
     for candidate in best:
-        gap, error = deficit(losses[candidate], losses[best[-1]])
+        gap = deficit(losses[candidate], losses[best[-1]])
         lines.append(
             f"{'* ' if candidate == chosen else '  '}{candidate.nfe:4}  {candidate.nfe * seconds:8.2f}  "
-            f"{METRICS[metric].sign * scores[candidate]:8.4f}  {gap:9.4f} ± {error:.4f}  {candidate.description}"
+            f"{METRICS[metric].sign * scores[candidate]:8.4f}  {gap.mean:9.4f} ± {gap.error:.4f}  "
+            f"{candidate.description}"
         )
     return lines
 

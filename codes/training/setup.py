@@ -109,7 +109,7 @@ def find_inputs(options: Options, later: Collection[str] = ()) -> Inputs:
         files,
         lambda: check_settings(options),
         lambda: _check_distillation(options),
-        lambda: build_solvers(options, build_sde(options)),  # for its errors, before anything is loaded
+        lambda: build_solvers(options, build_sde(options)),  # reports bad solvers before anything is loaded
     )
     _check_perceptual(options, data)
     return Inputs(data, validation)

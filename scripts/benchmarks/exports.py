@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from codes import load_restorer
+from codes.evaluation.tables import plain
 from codes.integrations.export import SUFFIXES, Format, Unrolled, export, runner
 from codes.restoration.restorer import Restorer
 
@@ -37,11 +38,11 @@ def run(
 
 def table(rows: Sequence[dict[str, Any]]) -> str:
     """The rows as text."""
-    lines = [f"{'NFE':>3} {'size':>5} {'torch s':>8}" + "".join(f" {name + ' x':>11} {'error':>8}" for name in FORMATS)]
+    lines = []
     for row in rows:
-        line = f"{row['nfe']:3} {row['size']:5} {row['seconds']['torch']:8.3f}"
-        lines.append(line + "".join(f" {row['ratio'][name]:11.2f} {row['error'][name]:8.0e}" for name in FORMATS))
-    return "\n".join(lines)
+        errors = [cell for name in FORMATS for cell in (f"{row['ratio'][name]:.2f}", f"{row['error'][name]:.0e}")]
+        lines.append([str(row["nfe"]), str(row["size"]), f"{row['seconds']['torch']:.3f}", *errors])
+    return plain(["NFE", "size", "torch s", *(cell for name in FORMATS for cell in (f"{name} x", "error"))], lines, "r")
 
 
 def _measure(

@@ -7,10 +7,9 @@ addition are two.
 
 import resource
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -18,13 +17,12 @@ import torch.nn.functional as F
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from codes.networks import build_network
-from codes.networks.checkpoints import load_network
+from codes.evaluation import tables
 from codes.networks.predictor import half_precision_problem, predictor
 from codes.runtime.startup import keep_memory
 
 from . import published_graph
-from .networks import NETWORKS
+from .networks import NETWORKS, contexts, made, title
 
 PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16}
 SIZES = (128, 256, 512, 1024)
@@ -49,34 +47,13 @@ def run(
     return rows
 
 
-_COLUMNS = (
-    "network",
-    "",
-    "size",
-    "GFLOP",
-    "seconds",
-    "GFLOPS",
-    "convolution",
-    "share",
-    "matmul",
-    "published",
-    "peak GB",
-)
+_COLUMNS = "network||size|GFLOP|seconds|GFLOPS|convolution|share|matmul|published|peak GB".split("|")  # noqa: SIM905
 
 
 def table(rows: Sequence[dict[str, Any]], markdown: bool = False) -> str:
     """The rows as text, or in Markdown."""
-    lines = [_COLUMNS, *map(_cells, rows)]
-    if markdown:
-        lines.insert(1, ("---", "---", *["---:"] * (len(_COLUMNS) - 2)))
-        return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    return "\n".join(
-        "  ".join(
-            cell.ljust(w) if k < 2 else cell.rjust(w) for k, (cell, w) in enumerate(zip(line, widths, strict=True))
-        )
-        for line in lines
-    )
+    write = tables.markdown if markdown else tables.plain
+    return write(_COLUMNS, [_cells(row) for row in rows], "llr").rstrip("\n")
 
 
 def _cells(row: dict[str, Any]) -> tuple[str, ...]:
@@ -109,25 +86,21 @@ def _measure(network: str, precision: str, size: int, repeats: int, clock: str) 
     keep_memory()
     if clock == "processor":
         torch.set_num_threads(1)
-    torch.manual_seed(0)
-    net = build_network(*NETWORKS[network]) if network in NETWORKS else load_network(network)[0]
-    net.eval()
+    net, given = made(network), contexts(network)
     x, mu = torch.rand(2, 1, 3, size, size)
-    text, image = torch.randn(2, 1, 512) if network == "daclip-unet" else (None, None)
-    predict = predictor(net, degraded=mu, text_context=text, image_context=image, precision=precision)
+    predict = predictor(net, degraded=mu, precision=precision, **given)
     predict(x, mu, 50.0)  # packs weights and gets memory, of which nothing else has taken any yet
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20  # kilobytes on Linux
-    gflop = operations(net, text, image) * (size / 128) ** 2 / 1e9
+    gflop = operations(net, given) * (size / 128) ** 2 / 1e9
     works: dict[str, tuple[float, Callable[[], Any]]] = {
         "network": (gflop, lambda: predict(x, mu, 50.0)),
         "convolution": _convolution(PRECISIONS[precision]),
         "matmul": _matmul(PRECISIONS[precision]),
     }
     if network in NETWORKS and size <= _LARGE:
-        old = build_network(*NETWORKS[network])
-        old.load_state_dict(net.state_dict())
+        old = made(network)
         old.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
-        works["published"] = gflop, lambda: published_graph.evaluate(old, x, mu, 50.0, text, image)
+        works["published"] = gflop, lambda: published_graph.evaluate(old, x, mu, 50.0, **given)
     best = dict.fromkeys(works, float("inf"))
     now = CLOCKS[clock]
     with torch.no_grad():
@@ -139,7 +112,7 @@ def _measure(network: str, precision: str, size: int, repeats: int, clock: str) 
                     best[name] = min(best[name], now() - start)
     speed = {name: works[name][0] / best[name] for name in works}
     return {
-        "network": Path(network).stem,
+        "network": title(network),
         "precision": precision,
         "size": size,
         "gflop": gflop,
@@ -153,13 +126,12 @@ def _measure(network: str, precision: str, size: int, repeats: int, clock: str) 
     }
 
 
-def operations(net: nn.Module, text: torch.Tensor | None, image: torch.Tensor | None, side: int = 128) -> float:
-    """Operations of one evaluation at a size. With gradients the plain graph runs, whose operators are counted."""
-    x, mu = torch.rand(2, 1, 3, side, side)
-    contexts = () if text is None else (text, image)
+def operations(net: nn.Module, given: Mapping[str, torch.Tensor]) -> float:
+    """Operations of one evaluation at 128x128. With gradients the plain graph runs, whose operators are counted."""
+    x, mu = torch.rand(2, 1, 3, 128, 128)
     counter = FlopCounterMode(display=False)
     with counter, torch.enable_grad():
-        net(x, mu, torch.full((1,), 50.0), *contexts)
+        net(x, mu, torch.full((1,), 50.0), **given)
     return float(counter.get_total_flops())
 
 

@@ -48,13 +48,7 @@ class Stopwatch:
         return result
 
 
-def measure(
-    weights: str | None = None,
-    size: int = 256,
-    nfe: int = 5,
-    images: int = 6,
-    metrics: Sequence[str] = ("psnr", "ssim", "lpips"),
-) -> dict[str, Any]:
+def measure(weights: str | None = None, size: int = 256, nfe: int = 5, images: int = 6) -> dict[str, Any]:
     """Evaluate random images; the share of time that is not the network's.
 
     weights   a checkpoint; None: DA-CLIP's U-Net with random weights
@@ -69,7 +63,7 @@ def measure(
     else:
         restorer = Stopwatch(load_restorer(weights, "cpu"))
         plan = restorer.restorer.plan(None, nfe)
-    scorer, notes = make_scorer(metrics, 0, device)
+    scorer, notes = make_scorer(("psnr", "ssim", "lpips"), 0, device)
     rng = np.random.default_rng(0)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

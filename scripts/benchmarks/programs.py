@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from codes.data.images import read_image, save_image, to_uint8
 from codes.data.resizing import scaled
 from codes.defaults import WEIGHTS
+from codes.evaluation.tables import plain
 from codes.restoration.loading import load_restorer
 from codes.restoration.tiling import extra_work
 from codes.runtime.paths import PROJECT
@@ -100,14 +101,13 @@ def large(megapixels: Sequence[float] = MEGAPIXELS) -> dict[str, Any]:
 
 def large_table(found: dict[str, Any]) -> str:
     """The results of `large` as text."""
-    lines = ["megapixels   processor s   s per megapixel   memory GB   tile   extra work"]
+    lines = []
     for row in found["rows"]:
         seconds, size = row["processor_seconds"], row["megapixels"]
-        lines.append(
-            f"{size:10.2f}{seconds:14.2f}{seconds / size:18.2f}{row['memory'] / 1e9:12.2f}{row['tile'] or 'off':>7}"
-            f"{100 * row['extra_work']:11.0f} %"
-        )
-    return "\n".join([*lines, f"processor time grows with pixels to the power of {found['exponent']:.3f}"])
+        numbers = [f"{number:.2f}" for number in (size, seconds, seconds / size, row["memory"] / 1e9)]
+        lines.append([*numbers, str(row["tile"] or "off"), f"{100 * row['extra_work']:.0f} %"])
+    header = ["megapixels", "processor s", "s per megapixel", "memory GB", "tile", "extra work"]
+    return f"{plain(header, lines, 'r')}\nprocessor time grows with pixels to the power of {found['exponent']:.3f}"
 
 
 # ---- many images

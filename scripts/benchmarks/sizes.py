@@ -8,17 +8,15 @@ change.
 import copy
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
 
-from codes.networks import build_network, cpu
-from codes.networks.checkpoints import load_network
+from codes.networks import cpu
 from codes.networks.predictor import half_precision_problem, predictor
 from codes.runtime.startup import keep_memory
 
-from .networks import NETWORKS
+from .networks import contexts, made, title
 
 BEFORE = ((64, 64), (128, 128), (96, 160), (481, 321))
 
@@ -45,8 +43,7 @@ def run(
 def _row(
     name: str, precision: str, size: tuple[int, int], before: Sequence[tuple[int, int]], repeats: int
 ) -> dict[str, Any]:
-    torch.manual_seed(0)
-    fresh = (build_network(*NETWORKS[name]) if name in NETWORKS else load_network(name)[0]).eval()
+    fresh = made(name)
     copies = {"fresh": fresh, "used": copy.deepcopy(fresh), "plain": copy.deepcopy(fresh)}
     for side in before:
         _seconds(name, copies["used"], precision, side)
@@ -60,14 +57,13 @@ def _row(
                 seconds[key].append(taken)
     best = {key: min(times) for key, times in seconds.items()}
     ratios = {f"{key} / fresh": best[key] / best["fresh"] for key in ("used", "plain")}
-    label = {"network": Path(name).stem, "precision": precision, "size": size, "before": list(before)}
+    label = {"network": title(name), "precision": precision, "size": size, "before": list(before)}
     return {**label, "seconds": best, **ratios}
 
 
 def _seconds(name: str, network: torch.nn.Module, precision: str, size: tuple[int, int]) -> float:
     x, mu = torch.rand(2, 1, 3, *size, generator=torch.Generator().manual_seed(0))
-    text, image = torch.ones(2, 1, 512) if name == "daclip-unet" else (None, None)
-    predict = predictor(network, degraded=mu, text_context=text, image_context=image, precision=precision)
+    predict = predictor(network, degraded=mu, precision=precision, **contexts(name))
     start = time.process_time()
     predict(x, mu, 50.0)
     return time.process_time() - start

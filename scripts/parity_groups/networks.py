@@ -52,7 +52,7 @@ def cases(reference: Path) -> Iterator[Case]:
 
 
 def architecture_of(manifest: Mapping[str, Any]) -> Architecture:
-    """The network of a manifest's `config`; its source tells variants of one name apart."""
+    """The network of a manifest's `config`; its source distinguishes variants of one name."""
     config, official = manifest["config"], manifest.get("official", manifest.get("option_file", ""))
     if "vision_cfg" in config:
         return architecture("DaCLIP", config)
@@ -125,17 +125,23 @@ def _daclip(name: str, network: DaCLIP, arrays: Arrays) -> Iterator[Case]:
 
 def _daclip_outputs(network: DaCLIP, image: Tensor, text: Tensor) -> dict[str, Tensor]:
     plain, normal = network.controlled(image), network.controlled(image, normalize=True)
-    result = network.encode_image(image)
-    assert isinstance(result, Tensor)
+    caption, degradation = text.chunk(2, dim=-1)
+    trained = {
+        "image_features": normal.image,
+        "text_features": network.encode_text(caption, normalize=True),
+        "image_degra_features": normal.degradation,
+        "text_degra_features": network.encode_text(degradation, normalize=True),
+        "logit_scale": network.logit_scale.exp(),
+    }
     return {
         "encode_image_control/image_features": plain.image,
         "encode_image_control/degra_features": plain.degradation,
         "encode_image_control_normalized/image_features": normal.image,
         "encode_image_control_normalized/degra_features": normal.degradation,
-        "encode_image_plain": result,
+        "encode_image_plain": network.clip.encode_image(image),
         "control_hiddens": torch.stack([h.transpose(0, 1) for h in network.control_hiddens(image)[0]]),
-        "encode_text_caption": network.encode_text(text.chunk(2, dim=-1)[0]),
-        **{f"forward/{key}": value for key, value in network(image, text).items()},
+        "encode_text_caption": network.encode_text(caption),
+        **{f"forward/{key}": value for key, value in trained.items()},
     }
 
 

@@ -25,7 +25,7 @@ _SDE_IN_KEY = re.compile(r"(?P<schedule>\w+)-sigma(?P<sigma>[^/-]+)-T(?P<T>\d+)-
 _COMBINATION = re.compile(r"(?P<type>ode|sde)-(?P<parameterization>noise|data)-(?P<order>\d)")
 _BASELINES = {"reverse_sde": "sde", "reverse_posterior": "posterior", "reverse_ode": "ode"}
 _GAUSS_EXTRAS = ("denoise_last", "sde")
-# What the published code was told where neither key nor manifest says.
+# What the published code was given where neither key nor manifest says it.
 _THRESHOLDING = {"threshold_ratio": 0.9, "threshold_max": 1.5}
 
 

@@ -5,11 +5,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from codes.evaluation.statistics import Estimate
 from codes.evaluation.tables import markdown
 from codes.study.candidates import deficit
 
 INPUT = "degraded image"
-ERRORS = 2.0  # a difference of fewer standard errors is none
 _METRICS = {"psnr": 2, "ssim": 3, "lpips": 3}  # digits
 
 
@@ -39,7 +39,8 @@ def rows_of(scores: Mapping[str, Mapping[str, Mapping[str, float]]], notes: Mapp
         if title not in (ours, INPUT) and ours in scores:
             for metric in ("psnr", "lpips"):
                 mine, theirs = ({name: each[metric] for name, each in scores[which].items()} for which in (ours, title))
-                gains[f"{metric}_gain"] = deficit(theirs, mine)
+                gap = deficit(theirs, mine)
+                gains[f"{metric}_gain"] = gap.mean, gap.error
         rows.append(
             Row(
                 title=title,
@@ -56,8 +57,8 @@ def gain_text(gain: tuple[float, float] | None, digits: int) -> str:
     """A difference with its standard error; none where it is within two."""
     if gain is None:
         return ""
-    value, error = gain
-    return "none" if abs(value) <= ERRORS * error else f"{value:+.{digits}f} ± {error:.{digits}f}"
+    found = Estimate(*gain, count=0)
+    return found.text(digits) if found.differs else "none"
 
 
 def seconds_text(seconds: float | None) -> str:

@@ -202,11 +202,13 @@ BAD_BASES = [
 
 
 @pytest.mark.parametrize(("text", "expected"), BAD_BASES, ids=[text for text, _ in BAD_BASES])
-def test_bad_bases_are_reported_in_one_line(write, text, expected):
+def test_bad_bases_are_reported_in_one_line(write, tmp_path_factory, monkeypatch, text, expected):
+    here = tmp_path_factory.mktemp("here")
+    monkeypatch.chdir(here)
     more = "" if text.startswith("based_on") else BASE
     folder = write(child=f"{more}{text}\n", circle="based_on: child.yml", empty="", broken="a: {b: 1")
     assert message(load_options, folder / "child.yml") == f"{folder}/" + expected.format(
-        folder=folder, here=Path.cwd(), root=ROOT
+        folder=folder, here=here, root=ROOT
     )
 
 

@@ -127,7 +127,8 @@ def digest_of(state: Mapping[str, Tensor], header: Mapping[str, str]) -> str:
 
 def _read_pickle(file: Path) -> Any:
     with file.open("rb") as opened:
-        archive = opened.read(4) == b"PK\x03\x04"
+        beginning = opened.read(40)
+    archive = beginning.startswith(b"PK\x03\x04")
     if archive:
         try:
             check_archive(file)
@@ -141,20 +142,14 @@ def _read_pickle(file: Path) -> Any:
             (line.strip() for line in str(error).splitlines() if "GLOBAL" in line or "Unsupported" in line),
             "",
         )
-        if not archive and "GLOBAL" not in reason:  # a page of a website, or the pointer that Git LFS leaves
-            raise CheckpointError(f"{file}: not a readable torch file ({_beginning(file)})") from None
+        if not archive and not beginning.startswith(pickle.PROTO):  # a page of a website, or the pointer of Git LFS
+            raise CheckpointError(f"{file}: not a readable torch file (it begins with {beginning!r})") from None
         raise CheckpointError(
             f"{file}: refused. It holds more than tensors and plain values, and reading the rest would run "
             f"code from the file; save its state_dict alone, or as .safetensors. {reason}".rstrip()
         ) from None
     except Exception as error:  # torch raises anything for a file that is none of its own
         raise CheckpointError(f"{file}: not a readable torch file ({first_line(error)})") from None
-
-
-def _beginning(file: Path) -> str:
-    with file.open("rb") as opened:
-        content = opened.read(40)
-    return f"it begins with {content!r}"
 
 
 def _check_tensors(file: Path, state: State, size: int) -> None:

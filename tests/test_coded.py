@@ -33,6 +33,21 @@ def test_float32_bands_are_equal_up_to_rounding(monkeypatch):
     assert parts.dtype == torch.float32 and torch.allclose(parts, whole, rtol=0, atol=1e-5)
 
 
+@pytest.mark.parametrize("size", [(289, 761), (289, 760), (255, 131)])
+def test_the_number_of_threads_changes_no_bit(size):
+    """Shares of the threads that are no multiples of a vector's length once had other roundings at their ends."""
+    torch.manual_seed(0)
+    encoder = coded.DegradationEncoder(3, 32, 32).eval()
+    mu = torch.rand(1, 3, *size, generator=torch.Generator().manual_seed(0))
+    found, before = [], torch.get_num_threads()
+    with torch.no_grad():
+        for threads in (1, 2):
+            torch.set_num_threads(threads)
+            found.append(torch.cat(encoder(mu), dim=1))
+    torch.set_num_threads(before)
+    assert torch.equal(*found)
+
+
 def test_memory_of_the_encoder_is_bounded_by_the_band(monkeypatch):
     encoder = example("coded", torch.float32).encoder
     monkeypatch.setattr(coded, "WHOLE", 64 * 64)

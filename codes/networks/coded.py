@@ -10,10 +10,9 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .cpu import Convolution, add_
+from .cpu import Convolution, add_, gelu_
 from .layers import ChannelNorm, Context, Time, reflect_pad
 from .nafnet import NAFNet, SimpleGate
 
@@ -57,8 +56,8 @@ class DegradationEncoder(nn.Module):
         x = mu.contiguous(memory_format=torch.channels_last)
         yield x
         for convolution, norm, mixer in zip(self.stages, self.norms, self.mixers, strict=True):
-            x = F.gelu(norm(convolution(x)))
-            x = add_(x, mixer(x))
+            x = gelu_(norm(convolution(x)))
+            x = add_(x, mixer[2](gelu_(mixer[0](x))))
             yield x
 
     def _statistics_by_bands(self, mu: Tensor) -> list[Tensor]:

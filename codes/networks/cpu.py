@@ -6,6 +6,7 @@ where it is off, where a torch release lacks them, and wherever they do not appl
 """
 
 import functools
+import math
 from collections.abc import Callable
 from typing import Any, Literal
 
@@ -241,6 +242,17 @@ def add_by_chunks_(y: Tensor, function: Callable[[Tensor], Tensor], share: int =
 def add_(a: Tensor, b: Tensor) -> Tensor:
     """a + b; written into `a`, which nothing else may use, where no gradient is recorded."""
     return a + b if torch.is_grad_enabled() or a.dtype != b.dtype else a.add_(b)
+
+
+def gelu_(x: Tensor) -> Tensor:
+    """GELU; written into `x` where it can.
+
+    On CPUs torch's own rounds the last numbers of each thread's share otherwise than the rest, so that the result would
+    depend on the number of threads. Its erf does not.
+    """
+    if torch.is_grad_enabled() or x.device.type != "cpu" or x.dtype != torch.float32:
+        return F.gelu(x)
+    return x.mul_((x * math.sqrt(0.5)).erf_().add_(1).mul_(0.5))
 
 
 def silu_(x: Tensor) -> Tensor:

@@ -27,6 +27,8 @@ _OPTIONAL = "# Optional"  # the line of requirements.txt below which are package
 _TRIM_THRESHOLD, _MMAP_MAX = -1, -4
 _MALLOC = {"MALLOC_TRIM_THRESHOLD_": (_TRIM_THRESHOLD, 2**31 - 1), "MALLOC_MMAP_MAX_": (_MMAP_MAX, 0)}
 
+HUGE_PAGES = "THP_MEM_ALLOC_ENABLE"  # an environment variable of torch's
+
 
 def requirements() -> dict[str, str]:
     """The packages that every command of a clone needs, with their modules: the first part of requirements.txt."""
@@ -106,7 +108,7 @@ def use_huge_pages() -> None:
 
     Image-sized tensors come and go with every operation, and getting 512 small pages takes longer than one large.
     """
-    os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
+    os.environ.setdefault(HUGE_PAGES, "1")
 
 
 def keep_memory() -> None:

@@ -18,7 +18,7 @@ from .names import scalar_time
 from .sde import Array, MeanRevertingSDE
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Mixture:
     """y ~ sum_k weights_k N(means_k, diag(variances_k)), float64."""
 

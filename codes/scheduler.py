@@ -117,12 +117,12 @@ class MRSamplerScheduler(SchedulerMixin, ConfigMixin):  # type: ignore[misc]
         """The schedule of the configuration."""
         config = self.config
         return MeanRevertingSDE(
-            config.max_sigma,
-            config.num_train_timesteps,
-            config.schedule,
-            config.eps,
-            config.convention,
-            None if config.thetas is None else tuple(config.thetas),
+            max_sigma=config.max_sigma,
+            T=config.num_train_timesteps,
+            schedule=config.schedule,
+            eps=config.eps,
+            convention=config.convention,
+            thetas=None if config.thetas is None else tuple(config.thetas),
         )
 
     def solver_for(self, nfe: int) -> Solver:

@@ -46,7 +46,7 @@ class Point:
     lambda_: float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class MeanRevertingSDE:
     """A schedule; immutable, hashable, computed in float64.
 
@@ -329,7 +329,7 @@ class MeanRevertingSDE:
         return path
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class DenoisingSDE(MeanRevertingSDE):
     """The process of denoising-sde: x_t = x0 + sigma_t z. The mean does not move, and the network takes no mu.
 

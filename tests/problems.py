@@ -15,7 +15,13 @@ MU = 0.5  # mid grey, so that the image range [0, 1] is y in [-0.5, 0.5]
 
 
 def mixture(name: str, weights: np.ndarray, means: np.ndarray, std: np.ndarray | float) -> Mixture:
-    return Mixture(name, weights, means, np.broadcast_to(np.asarray(std) ** 2, means.shape).copy(), SDE)
+    return Mixture(
+        name=name,
+        weights=weights,
+        means=means,
+        variances=np.broadcast_to(np.asarray(std) ** 2, means.shape).copy(),
+        sde=SDE,
+    )
 
 
 def study_problems() -> list[Mixture]:

@@ -96,7 +96,7 @@ def test_posterior_sampling_is_the_first_order_sde_step_where_sigma_0_is_zero():
     sde = MeanRevertingSDE(convention="irsde")
     last_posterior = make_plan(sde, Solver("posterior", 10)).steps[-1].advance
     last_mr = make_plan(sde, Solver("mrsampler", 10, order=1, time_schedule="linspace")).steps[-1].advance
-    assert last_mr == Row(0.0, 0.0, (1.0,))  # the data prediction itself
+    assert last_mr == Row(a=0.0, b=0.0, c=(1.0,))  # the data prediction itself
     assert last_posterior.c[0] == pytest.approx(1, abs=1e-15)
     assert (last_posterior.a, last_posterior.d) == (0, 0) and last_posterior.b == pytest.approx(0, abs=1e-15)
 

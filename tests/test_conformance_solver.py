@@ -67,8 +67,9 @@ from .plan import Plan, Row, Step
 
 def jump(sde: MeanRevertingSDE, solver: Solver) -> Plan:
     points = make_grid(sde, solver, tau=0.0)
-    steps = tuple(Step(s, Row(0.0, 1 - t.alpha, (t.alpha,))) for s, t in pairwise(points))
-    return Plan(sde, steps, points[-1], "data", sde.start_sigma(points[0]))
+    steps = tuple(Step(s, Row(a=0.0, b=1 - t.alpha, c=(t.alpha,))) for s, t in pairwise(points))
+    start = sde.start_sigma(points[0])
+    return Plan(sde=sde, steps=steps, end=points[-1], parameterization="data", start_sigma=start)
 '''
 SOLVER_ROW = (
     '"jump": Algorithm(title="jumps to the prediction", build="solvers.jump:jump", grid="squares", steps=3, '

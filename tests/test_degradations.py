@@ -417,8 +417,10 @@ def test_photos_are_shrunk_cut_and_kept(tmp_path):
     square = np.random.default_rng(0).integers(0, 255, (300, 400, 3)).astype(np.uint8)
     fetch = photo_source({"x/wide.png": wide, "x/square.png": square}, fetched)
     sources = (
-        Source("one", fetch, "train", (Photo("wide", "x/wide.png"), Photo("gone", "x/gone.png"))),
-        Source("two", fetch, "val", (Photo("square", "x/square.png", (100, 0, 256)),)),
+        Source(
+            package="one", fetch=fetch, split="train", photos=(Photo("wide", "x/wide.png"), Photo("gone", "x/gone.png"))
+        ),
+        Source(package="two", fetch=fetch, split="val", photos=(Photo("square", "x/square.png", (100, 0, 256)),)),
     )
     assert prepare_photos(tmp_path, sources) == ["one: no x/gone.png"]
     assert read_image(tmp_path / "train" / "wide.png").shape == (3, 600, 1000)
@@ -434,8 +436,8 @@ def test_a_source_that_fails_is_named_and_the_others_go_on(tmp_path):
 
     good = photo_source({"a.png": np.zeros((40, 40, 3), np.uint8)})
     sources = (
-        Source("bad", fail, "train", (Photo("b", "b.png"),)),
-        Source("good", good, "train", (Photo("a", "a.png"),)),
+        Source(package="bad", fetch=fail, split="train", photos=(Photo("b", "b.png"),)),
+        Source(package="good", fetch=good, split="train", photos=(Photo("a", "a.png"),)),
     )
     assert prepare_photos(tmp_path, sources) == ["bad: npm is not installed"]
     assert (tmp_path / "train" / "a.png").exists()
@@ -445,5 +447,7 @@ def test_a_damaged_photo_is_reported(tmp_path):
     def fetch(package, sha256, folder):
         (folder / "a.jpg").write_bytes(b"no image")
 
-    problems = prepare_photos(tmp_path, (Source("p", fetch, "train", (Photo("a", "a.jpg"),)),))
+    problems = prepare_photos(
+        tmp_path, (Source(package="p", fetch=fetch, split="train", photos=(Photo("a", "a.jpg"),)),)
+    )
     assert len(problems) == 1 and problems[0].startswith("p: ") and "not an image" in problems[0]

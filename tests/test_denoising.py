@@ -13,7 +13,7 @@ from codes.solvers.registry import SOLVERS
 
 from .problems import rms, slope
 
-SDE = DenoisingSDE(75, 100, noise_level=25)
+SDE = DenoisingSDE(max_sigma=75, T=100, noise_level=25)
 MEAN, STD = 0.4, 0.1  # of the clean images, which are Gaussian
 
 
@@ -56,7 +56,7 @@ def test_the_schedule_is_that_of_the_manifest():
 @pytest.mark.parametrize("level", [0, -1, 76, math.nan])
 def test_noise_that_the_network_never_saw_is_refused(level):
     with pytest.raises(OptionValueError, match="at most max_sigma, 75, to be removed, got"):
-        DenoisingSDE(75, noise_level=level)
+        DenoisingSDE(max_sigma=75, noise_level=level)
 
 
 ODES = {

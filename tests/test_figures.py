@@ -106,7 +106,9 @@ def example(name):
     """Arguments of a figure, without the path."""
     rng = np.random.default_rng(0)
     points = [
-        CurvePoint(task, method, nfe, {"fid": 20 + 100 / nfe, "lpips": None}, published)
+        CurvePoint(
+            task=task, method=method, nfe=nfe, values={"fid": 20 + 100 / nfe, "lpips": None}, published=published
+        )
         for task in ("rainy", "hazy")
         for method in ("Posterior", "mrsampler-pc", "another")
         for nfe in (5, 10)
@@ -131,7 +133,9 @@ def example(name):
     row = ComparisonRow(
         "rainy", ("degraded", "posterior (5)", "clean"), ("9.0 dB", "20.0 dB", ""), np.stack([picture(32)] * 3)
     )
-    scores = {Candidate(nfe, scheme, 1.0): 0.3 / nfe for nfe in (2, 5) for scheme in ("order1", "order2")}
+    scores = {
+        Candidate(nfe=nfe, scheme=scheme, tau=1.0): 0.3 / nfe for nfe in (2, 5) for scheme in ("order1", "order2")
+    }
     curves = {candidate: Estimate(score, 0.01, 4) for candidate, score in scores.items()}
     gains = [stability.Gain(parameterization="noise", order=2, tau=1.0, data="narrow", h=1.0, gain=2.5)]
     return {
@@ -141,7 +145,7 @@ def example(name):
         "comparison": ([row],),
         "stability": (gains,),
         "study": ({"net": curves, "other": curves}, {"other": 0.1}),
-        "front": (scores, Candidate(5, "order2", 1.0), "LPIPS"),
+        "front": (scores, Candidate(nfe=5, scheme="order2", tau=1.0), "LPIPS"),
     }[name]
 
 
@@ -168,7 +172,7 @@ def test_rows_are_complete():
 
 
 def test_nothing_to_draw_is_an_error(tmp_path):
-    points = [CurvePoint("rainy", "Euler", 5, {"fid": None})]
+    points = [CurvePoint(task="rainy", method="Euler", nfe=5, values={"fid": None})]
     with pytest.raises(ValueError, match="nothing to draw: no values of fid, lpips"):
         FIGURES["curves"].draw(points, tmp_path / "none")
     assert not list(tmp_path.iterdir())

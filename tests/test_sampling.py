@@ -17,7 +17,12 @@ from .evaluation import generators
 
 SDE = MeanRevertingSDE()
 IRSDE = MeanRevertingSDE(convention="irsde")
-SCHEDULES = [SDE, IRSDE, MeanRevertingSDE(10, 100, "linear"), MeanRevertingSDE(70, 1000, "cosine")]
+SCHEDULES = [
+    SDE,
+    IRSDE,
+    MeanRevertingSDE(max_sigma=10, T=100, schedule="linear"),
+    MeanRevertingSDE(max_sigma=70, T=1000, schedule="cosine"),
+]
 
 
 @scalar_time

@@ -11,7 +11,7 @@ from codes.sde import MeanRevertingSDE
 
 GOLDEN = json.loads((Path(__file__).parent / "golden" / "coefficients.json").read_text())["schedule"]
 ALL = [
-    MeanRevertingSDE(max_sigma, T, schedule, convention=convention)
+    MeanRevertingSDE(max_sigma=max_sigma, T=T, schedule=schedule, convention=convention)
     for max_sigma, T in ((50, 100), (10, 100), (70, 1000))
     for schedule in ("cosine", "linear", "constant")
     for convention in ("daclip", "irsde")

@@ -114,3 +114,23 @@ def test_no_test_file_imports_from_another():
     for path in (ROOT / "tests").glob("*.py"):
         for name in imported(path):
             assert not name.startswith("tests.test_"), (path.name, name)
+
+
+def long_records(path: Path) -> list[str]:
+    """The dataclasses of a file with more than four fields that can be built by position."""
+    found = []
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ClassDef):
+            decorators = [ast.unparse(each) for each in node.decorator_list]
+            fields = [each for each in node.body if isinstance(each, ast.AnnAssign)]
+            given = [each for each in fields if each.value is None or "init=False" not in ast.unparse(each.value)]
+            record = next((text for text in decorators if text.startswith("dataclass")), None)
+            by_name = any(ast.unparse(each.annotation) == "KW_ONLY" for each in fields) or "kw_only" in str(record)
+            if record is not None and len(given) > 4 and not by_name:
+                found.append(node.name)
+    return found
+
+
+def test_records_of_many_fields_are_built_by_name():
+    files = [*SOURCES, *sorted((ROOT / "scripts").rglob("*.py"))]
+    assert {str(path): names for path in files if (names := long_records(path))} == {}

@@ -32,7 +32,7 @@ FOUR = ("0", "1", "2", "3")
 
 
 def c(nfe, scheme="order1", tau=1.0, grid="linear-lambda"):
-    return Candidate(nfe, scheme, tau, True, grid)
+    return Candidate(nfe=nfe, scheme=scheme, tau=tau, clamp=True, grid=grid)
 
 
 def made_up_records():

@@ -21,7 +21,9 @@ def mixtures(posterior):
     variances = np.broadcast_to(posterior.variances, posterior.means.shape).copy()
     for log_weights, means, each in zip(posterior.log_weights, posterior.means, variances, strict=True):
         weights = np.exp(log_weights - log_weights.max())
-        yield Mixture("part", np.maximum(weights / weights.sum(), 1e-300), means, each, SDE)
+        yield Mixture(
+            name="part", weights=np.maximum(weights / weights.sum(), 1e-300), means=means, variances=each, sde=SDE
+        )
 
 
 @pytest.mark.parametrize("problem", PROBLEMS.values(), ids=PROBLEMS)

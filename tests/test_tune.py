@@ -42,7 +42,7 @@ ROOT = Path(__file__).parent.parent
 
 
 def c(nfe, scheme="pc", tau=1.0, clamp=False, grid="linear-lambda"):
-    return Candidate(nfe, scheme, tau, clamp, grid)
+    return Candidate(nfe=nfe, scheme=scheme, tau=tau, clamp=clamp, grid=grid)
 
 
 # ---- candidates and fronts
@@ -99,7 +99,13 @@ def test_combinations_are_the_whole_product_of_what_is_given():
 # ---- on an exact problem
 
 SDE = MeanRevertingSDE()
-MIXTURE = Mixture("pixels", np.array([0.6, 0.4]), np.array([[0.15] * 3, [-0.2] * 3]), np.full((2, 3), 0.05**2), SDE)
+MIXTURE = Mixture(
+    name="pixels",
+    weights=np.array([0.6, 0.4]),
+    means=np.array([[0.15] * 3, [-0.2] * 3]),
+    variances=np.full((2, 3), 0.05**2),
+    sde=SDE,
+)
 
 
 class ExactRestorer:

@@ -53,7 +53,7 @@ _BYTES_PER_PIXEL = 200  # memory for an image without the network: input, state,
 _SHOWN_BY_BROWSERS = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".avif")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class View:
     """A state of a tab of the page. Fields that are None leave their widgets unchanged."""
 
@@ -164,12 +164,18 @@ class Service:
                     expected = 1 + min(choice.nfe, MAX_THUMBNAILS)
                     strip = None if len(photos) > 1 else render.strip(event.strip, expected - len(event.strip))
                     progress = render.progress(event.done, event.total, event.text)
-                    yield View(True, progress, render.results(shown) if changed else strip)
+                    yield View(running=True, status=progress, results=render.results(shown) if changed else strip)
                 elif isinstance(event, Finished):
                     shown[event.photo], file = self._finished(event, paths[event.photo], choice, len(photos) == 1)
                     files.append(file)
                     report = _report(event, choice)
-                    yield View(True, render.progress(1, 1, "saving"), render.results(shown), tuple(files), report)
+                    yield View(
+                        running=True,
+                        status=render.progress(1, 1, "saving"),
+                        results=render.results(shown),
+                        files=tuple(files),
+                        report=report,
+                    )
                 elif isinstance(event, Failed):
                     shown[event.photo] = replace(shown[event.photo], state=f"failed: {event.reason}")
                     reasons.append(event.reason)
@@ -177,7 +183,13 @@ class Service:
                 raise WorkError(reasons[0])
             done = f"Done: {len(files)} of {len(photos)} photos." if len(photos) > 1 else "Done."
             archive = self._archive(files) if len(files) > 1 else None
-            yield View(False, render.message(done, "info"), render.results(shown, archive), tuple(files), report)
+            yield View(
+                running=False,
+                status=render.message(done, "info"),
+                results=render.results(shown, archive),
+                files=tuple(files),
+                report=report,
+            )
 
         return _with_errors(views)
 
@@ -196,12 +208,12 @@ class Service:
                 status = render.progress(latest.done, latest.total, latest.text)
                 grid = render.grid(latest) if len(latest.cells) != cells else None
                 cells = len(latest.cells)
-                yield View(True, status, grid)
+                yield View(running=True, status=status, results=grid)
             assert isinstance(latest, Compared)
             sheet = self.keep("comparison.png", encode_image(render.sheet(latest), ".png"))
             done = f"Done: {len(latest.cells)} restorations of {path.name} at full strength, all from the same noise."
             grid = render.grid(latest) + render.download(sheet, "Download as one picture")
-            yield View(False, render.message(done, "info"), grid, (sheet,))
+            yield View(running=False, status=render.message(done, "info"), results=grid, files=(sheet,))
 
         return _with_errors(views)
 
@@ -330,12 +342,12 @@ def _with_errors(views: Callable[[], Iterator[View]]) -> Iterator[View]:
     try:
         yield from views()
     except Cancelled:
-        yield View(False, render.message(CANCELLED, "info"))
+        yield View(running=False, status=render.message(CANCELLED, "info"))
     except (ImageError, WorkError) as error:
-        yield View(False, render.message(str(error)), error=str(error))
+        yield View(running=False, status=render.message(str(error)), error=str(error))
     except Exception:
         log.exception("a restoration failed")
-        yield View(False, render.message(FAILED), error=FAILED)
+        yield View(running=False, status=render.message(FAILED), error=FAILED)
 
 
 def sweep_regularly(service: Service, closed: threading.Event, seconds: float = 60.0) -> None:

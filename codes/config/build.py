@@ -65,7 +65,13 @@ def build_solvers(
     from ..solvers import Plan, PlannedSolver, Solver, make_plan
 
     if options.model == "latent":
-        return [PlannedSolver(NO_SAMPLING, Solver("posterior", 1), Plan(sde, (), sde.point(0), "data", 0.0))]
+        return [
+            PlannedSolver(
+                NO_SAMPLING,
+                Solver("posterior", 1),
+                Plan(sde=sde, steps=(), end=sde.point(0), parameterization="data", start_sigma=0.0),
+            )
+        ]
     planned = []
     problems: dict[tuple[Keys, str], list[str]] = {}
     for label, arguments in options.solvers(usual):

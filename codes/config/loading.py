@@ -37,7 +37,7 @@ def options_for(path: Path, overrides: Sequence[str] = ()) -> Options:
     # Path.is_dir raises for a name that is too long.
     if path.suffix not in _WEIGHTS and not os.path.isdir(path):  # noqa: PTH112
         return load_options(path, overrides, "restore")
-    source = Source(path, {"path": {"pretrain_model_G": str(path)}}, {})
+    source = Source(file=path, values={"path": {"pretrain_model_G": str(path)}}, lines={})
     override(source, overrides)
     return checked(source, "restore")
 

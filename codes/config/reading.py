@@ -32,7 +32,7 @@ DEEPEST = 20  # sections within each other that --set may name
 _OVERRIDE = re.compile(r"([\w-]+(?:\.[\w-]+)*)\s*=(.*)", re.DOTALL)
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Source:
     """What was written, where. Lists are tuples, so that the options made of them cannot change."""
 
@@ -141,9 +141,9 @@ def _laid_over(source: Source, base: Source) -> Source:
     inherited = {keys: base.file_of(keys) for keys in base.lines if kept(keys) and keys not in source.lines}
     renamed = {keys: old for keys, old in base.renamed.items() if kept(keys)}
     return Source(
-        source.file,
-        values,
-        {**{keys: base.lines[keys] for keys in inherited}, **source.lines},
+        file=source.file,
+        values=values,
+        lines={**{keys: base.lines[keys] for keys in inherited}, **source.lines},
         renamed=renamed | source.renamed,
         inherited=inherited,
         ignored=[(old, why) for old, why in base.ignored if kept(MOVED[old])] + source.ignored,
@@ -170,7 +170,7 @@ def _parse_file(path: Path) -> Source:
         raise error_at(path, (), "the file is empty")
     if not isinstance(values, dict):
         raise error_at(path, (), f"expected a mapping of options (key: value), got {show(values)}")
-    return Source(path, values, lines)
+    return Source(file=path, values=values, lines=lines)
 
 
 def _parse(origin: str, text: str) -> tuple[Any, dict[Keys, tuple[int, int]]]:

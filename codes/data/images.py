@@ -77,7 +77,7 @@ class Stored:
     frames: int = 1
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Picture:
     """An image as read: `rgb` is (3, H, W) float32 in [0, 1]; `alpha` (H, W) uint8 where the file has transparency.
 
@@ -241,7 +241,7 @@ def _picture(array: NDArray[Any], kind: str, name: str) -> Picture:
     stored = Stored(single=array.shape[2] == 1, bits=16 if array.dtype == np.uint16 else 8)
     if alpha is not None and alpha.dtype == np.uint16:
         alpha = (alpha // 257).astype(np.uint8)
-    return Picture(rgb, None if alpha is None else np.ascontiguousarray(alpha), stored=stored)
+    return Picture(rgb=rgb, alpha=None if alpha is None else np.ascontiguousarray(alpha), stored=stored)
 
 
 def suffix_of(content: bytes) -> str:

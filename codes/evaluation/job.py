@@ -110,7 +110,7 @@ class Result:
     seconds: float
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Outcome:
     """How a run ended.
 

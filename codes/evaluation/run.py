@@ -87,7 +87,7 @@ def test_run(
         job = make_job(options, tasks, restorer, folder)
         inputs = read_inputs(job.folder, scorer) if process.is_main else Inputs()
         if score_only:
-            outcome = Outcome({task.name: list(task.problems) for task in job.tasks})
+            outcome = Outcome(problems={task.name: list(task.problems) for task in job.tasks})
             if process.is_main:
                 mend(job)
                 score_again(job, scorer)
@@ -116,7 +116,7 @@ def run(
 
     scored   inputs, as (task, name), whose own scores are known
     """
-    outcome = Outcome({task.name: list(task.problems) for task in job.tasks})
+    outcome = Outcome(problems={task.name: list(task.problems) for task in job.tasks})
     if process.is_main:
         for problem in (line for task in job.tasks for line in task.problems):
             tqdm.write(f"left out: {problem}")

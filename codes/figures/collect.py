@@ -144,7 +144,9 @@ def measured_gain(scheme: Scheme, steps: int) -> Gain:
     The problem is linear and the run starts at its mean, without noise, so the final state is the error alone.
     """
     variance = 0.0 if scheme.data == "narrow" else _BROAD**2
-    problem = Mixture(scheme.data, np.ones(1), np.zeros((1, 1)), np.full((1, 1), variance), _LONG)
+    problem = Mixture(
+        name=scheme.data, weights=np.ones(1), means=np.zeros((1, 1)), variances=np.full((1, 1), variance), sde=_LONG
+    )
     noise_prediction = scheme.parameterization == "noise"
 
     @scalar_time

@@ -36,6 +36,7 @@ class DegradationEncoder(nn.Module):
         widths = (channels, *(width * k for k in range(1, 6)))
         self.stages = nn.ModuleList(Convolution(a, b, 3, stride=2, padding=1) for a, b in pairwise(widths))
         self.norms = nn.ModuleList(ChannelNorm(b) for b in widths[1:])
+        # Called one by one, for a GELU that does not depend on the number of threads.
         self.mixers = nn.ModuleList(
             nn.Sequential(Convolution(b, 2 * b, 1), nn.GELU(), Convolution(2 * b, b, 1)) for b in widths[1:]
         )
@@ -57,7 +58,8 @@ class DegradationEncoder(nn.Module):
         yield x
         for convolution, norm, mixer in zip(self.stages, self.norms, self.mixers, strict=True):
             x = gelu_(norm(convolution(x)))
-            x = add_(x, mixer[2](gelu_(mixer[0](x))))
+            first, _, second = mixer.children()
+            x = add_(x, second(gelu_(first(x))))
             yield x
 
     def _statistics_by_bands(self, mu: Tensor) -> list[Tensor]:

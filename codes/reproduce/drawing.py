@@ -34,11 +34,13 @@ def curve_points(results: Results) -> list[CurvePoint]:
             for nfe in known_nfes(method):
                 cell = results.cell(task, method, nfe)
                 if cell is not None:
-                    points.append(CurvePoint(task, name, nfe, dict(cell.metrics)))
+                    points.append(CurvePoint(task=task, method=name, nfe=nfe, values=dict(cell.metrics)))
         if results.same_model or results.test_set(task) is not None:
             for record in published()[TABLE_OF_TASK[task]].records():
                 values: dict[str, float | None] = {name: float(record[name.upper()]) for name in METRICS}
-                points.append(CurvePoint(task, record["method"], record["nfe"], values, published=True))
+                points.append(
+                    CurvePoint(task=task, method=record["method"], nfe=record["nfe"], values=values, published=True)
+                )
     return points
 
 

@@ -178,7 +178,7 @@ def choose(trials: Sequence[Trial]) -> tuple[CarefulRule, Outcome]:
     return best[1], outcome(best[1], trials)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class _Columns:
     clean: NDArray[np.bool_]
     task: NDArray[np.bool_]
@@ -189,8 +189,8 @@ class _Columns:
 
 def _columns(trials: Sequence[Trial]) -> _Columns:
     kinds = np.array([trial.kind for trial in trials])
-    numbers = (np.array([getattr(trial, key) for trial in trials]) for key in ("before", "change", "towards"))
-    return _Columns(kinds == "clean", kinds == "task", *numbers)
+    numbers = {key: np.array([getattr(trial, key) for trial in trials]) for key in ("before", "change", "towards")}
+    return _Columns(clean=kinds == "clean", task=kinds == "task", **numbers)
 
 
 def _outcome(columns: _Columns, strengths: NDArray[np.float64]) -> Outcome:

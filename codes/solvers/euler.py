@@ -16,13 +16,13 @@ def euler_row(sde: MeanRevertingSDE, s: Point, t: Point, tau: float) -> Row:
     of the full grid equals the published Euler step; without it D = 0.
     """
     D, V = sde.euler_terms(s, t)
-    return Row(1 + D, -D, (-(1 + tau**2) * V / s.sigma,), tau * math.sqrt(2 * V))
+    return Row(a=1 + D, b=-D, c=(-(1 + tau**2) * V / s.sigma,), d=tau * math.sqrt(2 * V))
 
 
 def _euler(sde: MeanRevertingSDE, solver: Solver, tau: float) -> Plan:
     points = make_grid(sde, solver, tau=tau)
     steps = tuple(Step(s, euler_row(sde, s, t, tau)) for s, t in pairwise(points))
-    return Plan(sde, steps, points[-1], "noise", sde.start_sigma(points[0]))
+    return Plan(sde=sde, steps=steps, end=points[-1], parameterization="noise", start_sigma=sde.start_sigma(points[0]))
 
 
 def euler_sde(sde: MeanRevertingSDE, solver: Solver) -> Plan:

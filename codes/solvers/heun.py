@@ -47,4 +47,6 @@ def heun(sde: MeanRevertingSDE, solver: Solver) -> Plan:
         else:
             steps.append(Step(s, euler_row(sde, s, points[i + 1], tau)))
             i += 1
-    return Plan(sde, tuple(steps), points[-1], "noise", sde.start_sigma(points[0]))
+    return Plan(
+        sde=sde, steps=tuple(steps), end=points[-1], parameterization="noise", start_sigma=sde.start_sigma(points[0])
+    )

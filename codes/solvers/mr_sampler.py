@@ -113,18 +113,18 @@ def row(s: Point, t: Point, nodes: Sequence[float], *, parameterization: str, ta
         d = t.sigma * math.sqrt(-math.expm1(-2 * tau**2 * h))
         moments = [t.alpha * K for K in data_integrals(h, 1 + tau**2, len(nodes) - 1)]
         c = interpolation_weights(offsets, moments)
-        return Row(a, 1 - a - sum(c), c, d)
+        return Row(a=a, b=1 - a - sum(c), c=c, d=d)
     a = t.alpha / s.alpha
     d = tau * t.sigma * math.sqrt(math.expm1(2 * h))
     moments = [-(1 + tau**2) * t.sigma * K for K in noise_integrals(h, len(nodes) - 1)]
-    return Row(a, 1 - a, interpolation_weights(offsets, moments), d)
+    return Row(a=a, b=1 - a, c=interpolation_weights(offsets, moments), d=d)
 
 
 def data_prediction_row(s: Point, parameterization: str) -> Row:
     """Replace the state at s by the data prediction there: Eq. (30)."""
     if parameterization == "data":
-        return Row(0.0, 0.0, (1.0,))
-    return Row(1 / s.alpha, -(1 - s.alpha) / s.alpha, (-s.sigma / s.alpha,))
+        return Row(a=0.0, b=0.0, c=(1.0,))
+    return Row(a=1 / s.alpha, b=-(1 - s.alpha) / s.alpha, c=(-s.sigma / s.alpha,))
 
 
 def amplification(c: Sequence[float], nodes: Sequence[float], fresh: int) -> float:
@@ -212,13 +212,13 @@ def _build(sde: MeanRevertingSDE, solver: Solver, *, tau: float, grid: str | Non
         final = data_prediction_row(points[-2], solver.parameterization)
         steps = (*steps[:-1], replace(steps[-1], advance=final, order=1))
     return Plan(
-        sde,
-        steps,
-        points[-1],
-        solver.parameterization,
-        sde.start_sigma(points[0]),
-        solver.clamp_range,
-        solver.threshold,
+        sde=sde,
+        steps=steps,
+        end=points[-1],
+        parameterization=solver.parameterization,
+        start_sigma=sde.start_sigma(points[0]),
+        clamp=solver.clamp_range,
+        threshold=solver.threshold,
     )
 
 

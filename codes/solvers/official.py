@@ -97,19 +97,19 @@ def published_row(points: list[Point], i: int, order: int, solver: Solver) -> Ro
             p1 = -math.expm1(-2 * h)
             c = weights(t.alpha * p1, t.alpha * (1 - p1 / (2 * h)), 0.0)
             b = 1 - t.alpha / s.alpha * math.exp(-2 * h) - t.alpha * p1
-            return Row(ratio * math.exp(-h), b, c, t.sigma * math.sqrt(p1))
+            return Row(a=ratio * math.exp(-h), b=b, c=c, d=t.sigma * math.sqrt(p1))
         p1 = math.expm1(-h)
         p2 = p1 / h + 1
         c = weights(-t.alpha * p1, t.alpha * p2, -t.alpha * (p2 / h - 0.5))
-        return Row(ratio, 1 - ratio + ratio * s.alpha - t.alpha, c)
+        return Row(a=ratio, b=1 - ratio + ratio * s.alpha - t.alpha, c=c)
     ratio = t.alpha / s.alpha
     p1 = math.expm1(h)
     p2 = p1 / h - 1
     if sde:
         c = weights(-2 * t.sigma * p1, -2 * t.sigma * p2, 0.0)
-        return Row(ratio, 1 - ratio, c, t.sigma * math.sqrt(math.expm1(2 * h)))
+        return Row(a=ratio, b=1 - ratio, c=c, d=t.sigma * math.sqrt(math.expm1(2 * h)))
     c = weights(-t.sigma * p1, -t.sigma * p2, -t.sigma * (p2 / h - 0.5))
-    return Row(ratio, 1 - ratio, c)
+    return Row(a=ratio, b=1 - ratio, c=c)
 
 
 def mrsampler(sde: MeanRevertingSDE, solver: Solver) -> Plan:
@@ -140,7 +140,14 @@ def mrsampler(sde: MeanRevertingSDE, solver: Solver) -> Plan:
     ]
     if solver.denoise_last:
         steps[-1] = replace(steps[-1], advance=data_prediction_row(points[-2], "data"))
-    return Plan(sde, tuple(steps), points[-1], solver.parameterization, sde.sigma_inf, threshold=solver.threshold)
+    return Plan(
+        sde=sde,
+        steps=tuple(steps),
+        end=points[-1],
+        parameterization=solver.parameterization,
+        start_sigma=sde.sigma_inf,
+        threshold=solver.threshold,
+    )
 
 
 def _check_steps(sde: MeanRevertingSDE, solver: Solver) -> None:
@@ -168,21 +175,21 @@ def posterior(sde: MeanRevertingSDE, solver: Solver) -> Plan:
         a = A * (1 - C**2) / (1 - B**2)
         c = C * (1 - A**2) / (1 - B**2)
         std = sde.sigma_inf * math.sqrt((1 - A**2) * (1 - C**2) / (1 - B**2))
-        steps.append(Step(sde.point(t), Row(a, 1 - a - c, (c,), std)))
-    return Plan(sde, tuple(steps), sde.point(0), "data", sde.sigma_inf)
+        steps.append(Step(sde.point(t), Row(a=a, b=1 - a - c, c=(c,), d=std)))
+    return Plan(sde=sde, steps=tuple(steps), end=sde.point(0), parameterization="data", start_sigma=sde.sigma_inf)
 
 
 def _euler_row(sde: MeanRevertingSDE, t: int, tau: float) -> Row:
     drift = float(sde.theta_table[t]) * sde.dt
     g = float(sde.g(t))
     c = -(1 + tau**2) / 2 * g**2 / float(sde.sigma(t)) * sde.dt
-    return Row(1 + drift, -drift, (c,), -tau * g * math.sqrt(sde.dt))
+    return Row(a=1 + drift, b=-drift, c=(c,), d=-tau * g * math.sqrt(sde.dt))
 
 
 def euler_sde(sde: MeanRevertingSDE, solver: Solver) -> Plan:
     """Euler-Maruyama with the same mistake as `posterior`: strided times, single-step coefficients."""
     steps = tuple(Step(sde.point(t), _euler_row(sde, t, 1.0)) for t in _strided_times(sde, solver))
-    return Plan(sde, steps, sde.point(0), "noise", sde.sigma_inf)
+    return Plan(sde=sde, steps=steps, end=sde.point(0), parameterization="noise", start_sigma=sde.sigma_inf)
 
 
 def euler_ode(sde: MeanRevertingSDE, solver: Solver) -> Plan:
@@ -190,7 +197,7 @@ def euler_ode(sde: MeanRevertingSDE, solver: Solver) -> Plan:
     _check_steps(sde, solver)
     times = range(solver.num_sample_steps, 0, -1)
     steps = tuple(Step(sde.point(t), _euler_row(sde, t, 0.0)) for t in times)
-    return Plan(sde, steps, sde.point(0), "noise", sde.sigma_inf)
+    return Plan(sde=sde, steps=steps, end=sde.point(0), parameterization="noise", start_sigma=sde.sigma_inf)
 
 
 def heun(sde: MeanRevertingSDE, solver: Solver) -> Plan:
@@ -207,7 +214,7 @@ def heun(sde: MeanRevertingSDE, solver: Solver) -> Plan:
     def euler(j: int, step: float) -> Row:
         noise = tau * float(g[j]) * math.sqrt(step)
         drift = step * float(theta[j])
-        return Row(1 + drift, -drift, (-step * k * float(g[j]),), noise)
+        return Row(a=1 + drift, b=-drift, c=(-step * k * float(g[j]),), d=noise)
 
     steps: list[Step] = []
     for j in range(0, N - 1, 2):
@@ -224,4 +231,4 @@ def heun(sde: MeanRevertingSDE, solver: Solver) -> Plan:
         steps += [Step(sde.point(times[j]), first), Step(sde.point(times[j + 2]), None, second, order=2)]
     if N % 2:
         steps.append(Step(sde.point(times[N - 1]), euler(N - 1, dt)))
-    return Plan(sde, tuple(steps), sde.point(0), "noise", sde.sigma_inf)
+    return Plan(sde=sde, steps=tuple(steps), end=sde.point(0), parameterization="noise", start_sigma=sde.sigma_inf)

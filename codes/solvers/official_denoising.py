@@ -26,8 +26,8 @@ def _plan(sde: MeanRevertingSDE, solver: Solver, stochastic: bool) -> Plan:
         point, g = sde.point(t), float(sde.g(t))
         share = math.exp(-2 * float(sde.Theta_table[t]) * sde.dt)
         c = -0.5 * g**2 * ((1 + share) if stochastic else share) * sde.dt / point.sigma
-        steps.append(Step(point, Row(1.0, 0.0, (c,), -g * math.sqrt(sde.dt) if stochastic else 0.0)))
-    return Plan(sde, tuple(steps), sde.point(0), "noise", 0.0)
+        steps.append(Step(point, Row(a=1.0, b=0.0, c=(c,), d=-g * math.sqrt(sde.dt) if stochastic else 0.0)))
+    return Plan(sde=sde, steps=tuple(steps), end=sde.point(0), parameterization="noise", start_sigma=0.0)
 
 
 def euler_ode(sde: MeanRevertingSDE, solver: Solver) -> Plan:

@@ -18,7 +18,7 @@ from ..sde import MeanRevertingSDE, Point, linear_combination
 from .options import Solver, Threshold
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Row:
     """The coefficients of one linear update, as plain floats.
 
@@ -60,7 +60,7 @@ class Step:
     order: int = 1
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Plan:
     """Steps in the order they are made, and what the loop needs besides."""
 

@@ -25,13 +25,13 @@ def posterior(sde: MeanRevertingSDE, solver: Solver) -> Plan:
         between, r = sde.transition_variance(s, t), s.alpha / t.alpha
         a = (t.sigma / s.sigma) ** 2 * r
         c = between / s.sigma**2 * t.alpha
-        steps.append(Step(s, Row(a, 1 - a - c, (c,), t.sigma / s.sigma * math.sqrt(between))))
+        steps.append(Step(s, Row(a=a, b=1 - a - c, c=(c,), d=t.sigma / s.sigma * math.sqrt(between))))
     return Plan(
-        sde,
-        tuple(steps),
-        points[-1],
-        "data",
-        sde.start_sigma(points[0]),
-        solver.clamp_range,
-        solver.threshold,
+        sde=sde,
+        steps=tuple(steps),
+        end=points[-1],
+        parameterization="data",
+        start_sigma=sde.start_sigma(points[0]),
+        clamp=solver.clamp_range,
+        threshold=solver.threshold,
     )

@@ -34,7 +34,7 @@ class NonFiniteError(ArithmeticError):
         )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class StepInfo:
     """What a callback receives after each step."""
 
@@ -45,7 +45,7 @@ class StepInfo:
     prediction: Tensor  # the newest prediction, in the plan's parameterization
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class SampleOutput:
     """A restored batch and how it was computed."""
 
@@ -130,9 +130,14 @@ def sample(
             states.append(state.x)
             predictions.append(state.history[0])
         if callback is not None:
-            callback(StepInfo(i, plan.nfe, step.point.t, state.x, state.history[0]))
-    trajectory = (tuple(states), tuple(predictions)) if return_trajectory else ((), ())
-    return SampleOutput(state.x.to(mu.dtype), nfe, plan.times, *trajectory)
+            callback(StepInfo(step=i, steps=plan.nfe, t=step.point.t, x=state.x, prediction=state.history[0]))
+    return SampleOutput(
+        sample=state.x.to(mu.dtype),
+        nfe=nfe,
+        times=plan.times,
+        states=tuple(states) if return_trajectory else (),
+        predictions=tuple(predictions) if return_trajectory else (),
+    )
 
 
 @dataclass(frozen=True)

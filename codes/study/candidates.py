@@ -24,7 +24,7 @@ NFES = (1, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 50, 100)
 Losses = Mapping[str, float]  # by image; lower is better
 
 
-@dataclass(frozen=True, order=True)
+@dataclass(frozen=True, order=True, kw_only=True)
 class Candidate:
     """A setting of the solver and a number of evaluations."""
 
@@ -38,7 +38,7 @@ class Candidate:
     def label(self) -> str:
         """The solver's name in records and folders.
 
-        >>> Candidate(8, "pc", 0.3, True, "auto").label
+        >>> Candidate(nfe=8, scheme="pc", tau=0.3, clamp=True, grid="auto").label
         'pc-tau0.3-clamp-auto-nfe8'
         """
         return f"{self.scheme}-tau{self.tau:g}{'-clamp' if self.clamp else ''}-{self.grid}-nfe{self.nfe}"
@@ -74,7 +74,7 @@ def parse(label: str) -> Candidate | None:
     if match is None:
         return None
     scheme, tau, clamp, grid, nfe = match.groups()
-    return Candidate(int(nfe), scheme, float(tau), clamp is not None, grid)
+    return Candidate(nfe=int(nfe), scheme=scheme, tau=float(tau), clamp=clamp is not None, grid=grid)
 
 
 def budgeted(budget: int) -> list[int]:
@@ -93,7 +93,7 @@ def combinations(
 ) -> list[Candidate]:
     """Every scheme with every tau, clamp and grid at every number of evaluations; with one all solvers are the same."""
     return [
-        Candidate(nfe, scheme, tau, clamp, grid)
+        Candidate(nfe=nfe, scheme=scheme, tau=tau, clamp=clamp, grid=grid)
         for nfe in nfes
         for scheme in (SCHEMES if nfe > 1 else list(SCHEMES)[:1])
         for tau in (taus if nfe > 1 else taus[-1:])

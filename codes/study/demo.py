@@ -64,7 +64,9 @@ def problem() -> Mixture:
     """The distribution of the clean point, given the degraded one at the origin: four modes, none of them certain."""
     means = np.array([[0.16, 0.11], [-0.13, 0.17], [0.06, -0.21], [-0.22, -0.10]])
     weights = np.array([0.4, 0.3, 0.2, 0.1])
-    return Mixture("mixture", weights, means, np.full((4, 2), 0.02**2), MeanRevertingSDE())
+    return Mixture(
+        name="mixture", weights=weights, means=means, variances=np.full((4, 2), 0.02**2), sde=MeanRevertingSDE()
+    )
 
 
 def restore(mixture: Mixture, solver: Solver, n: int, *, delta: float = 0.0, trajectory: bool = False) -> SampleOutput:

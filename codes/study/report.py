@@ -17,7 +17,7 @@ from .figures import FIGURES
 
 EXACT = "exact.json"  # in the folder of a synthetic network: scores of exact samples, by image
 COMPARED = (2, 5, 10, 20)
-BASE = Candidate(8, "order1", 1.0, True)  # what the questions change one thing of
+BASE = Candidate(nfe=8, scheme="order1", tau=1.0, clamp=True)  # what the questions change one thing of
 # What is changed, in words, and the change. The first two are columns of the documentation's table.
 QUESTIONS: Mapping[str, Mapping[str, object]] = {
     "second order": {"scheme": "order2"},

@@ -32,7 +32,9 @@ def cases(reference: Path) -> Iterator[Case]:
     arrays, manifest = load_group(reference, "denoising")
     for case in manifest:
         name = case["case"]
-        sde = DenoisingSDE(case["max_sigma"], case["T"], case["schedule"], noise_level=case["sigma"])
+        sde = DenoisingSDE(
+            max_sigma=case["max_sigma"], T=case["T"], schedule=case["schedule"], noise_level=case["sigma"]
+        )
         for table, ours in _TABLES.items():
             theirs = arrays[f"{name}/{table}"]
             largest = float(np.abs(theirs).max())

@@ -28,11 +28,11 @@ def cases(reference: Path) -> Iterator[Case]:
             continue
         T = int(match["sample_T"] or match["T"])
         sde = MeanRevertingSDE(
-            float(match["sigma"]),
-            T,
-            match["schedule"],  # type: ignore[arg-type]
-            float(match["eps"]),
-            match["convention"],  # type: ignore[arg-type]
+            max_sigma=float(match["sigma"]),
+            T=T,
+            schedule=match["schedule"],  # type: ignore[arg-type]
+            eps=float(match["eps"]),
+            convention=match["convention"],  # type: ignore[arg-type]
         )
         ours = _array(match["array"], sde, int(match["T"]))
         if match["dtype"] == "f64":

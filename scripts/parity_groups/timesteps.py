@@ -28,10 +28,10 @@ def cases(reference: Path) -> Iterator[Case]:
             yield Case(f"{key} (unknown key)", float("inf"), 0.0)
             continue
         sde = MeanRevertingSDE(
-            float(match["sigma"]),
-            int(match["T"]),
-            match["schedule"],  # type: ignore[arg-type]
-            float(manifest["eps"]),
+            max_sigma=float(match["sigma"]),
+            T=int(match["T"]),
+            schedule=match["schedule"],  # type: ignore[arg-type]
+            eps=float(manifest["eps"]),
             interpolation="official",
         )
         solver = Solver(

@@ -28,11 +28,11 @@ def cases(reference: Path) -> Iterator[Case]:
         raise ValueError(f"training.manifest.json: cannot read the schedule from {manifest['sde']!r}")
     sde, irsde = (
         MeanRevertingSDE(
-            float(match["sigma"]),
-            int(match["T"]),
-            match["schedule"],  # type: ignore[arg-type]
-            float(match["eps"]),
-            convention,
+            max_sigma=float(match["sigma"]),
+            T=int(match["T"]),
+            schedule=match["schedule"],  # type: ignore[arg-type]
+            eps=float(match["eps"]),
+            convention=convention,
         )
         for convention in ("daclip", "irsde")
     )

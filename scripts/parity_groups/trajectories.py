@@ -72,7 +72,12 @@ def _describe(key: str, manifest: dict[str, Any]) -> tuple[MeanRevertingSDE, Sol
     match = in_key or _SDE.search(manifest["sde"])
     if match is None:
         raise ValueError(f"{key}: no schedule in the key, nor in the manifest's 'sde': {manifest['sde']!r}")
-    sde = MeanRevertingSDE(float(match["sigma"]), int(match["T"]), match["schedule"], float(match["eps"]))  # type: ignore[arg-type]
+    sde = MeanRevertingSDE(
+        max_sigma=float(match["sigma"]),
+        T=int(match["T"]),
+        schedule=match["schedule"],  # type: ignore[arg-type]
+        eps=float(match["eps"]),
+    )
     nfe = int(re.search(r"/(?:nfe|N)(\d+)", key)[1])  # type: ignore[index]
     if group == "base":
         return sde, Solver(_BASELINES[parts[1]], nfe, compat="official"), parts[0], "noise"
@@ -168,11 +173,11 @@ def _irsde_run(key: str, arrays: dict[str, np.ndarray], manifest: dict[str, Any]
     match = _SDE.search(manifest["sde"])
     assert match is not None
     sde = MeanRevertingSDE(
-        float(match["sigma"]),
-        int(match["T"]),
-        match["schedule"],  # type: ignore[arg-type]
-        float(match["eps"]),
-        "irsde",
+        max_sigma=float(match["sigma"]),
+        T=int(match["T"]),
+        schedule=match["schedule"],  # type: ignore[arg-type]
+        eps=float(match["eps"]),
+        convention="irsde",
     )
     nfe = int(re.search(r"/N(\d+)", key)[1])  # type: ignore[index]
     output = sample(

@@ -15,7 +15,7 @@ HOLES = 0.25  # share of an image
 PHOTOS = "photographs"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Case:
     """An image of a task."""
 
@@ -69,11 +69,11 @@ def cases(
 def _case(folder: Path, source: Set, name: str, clean: Path, lq: Path | None, size: int) -> Case:
     stem = f"{Path(name).name}.png"
     case = Case(
-        source.task,
-        Path(name).name,
-        folder / source.task / "LQ" / stem,
-        folder / source.task / "GT" / stem,
-        folder / source.task / "holes" / stem if source.task == "uncompleted" else None,
+        task=source.task,
+        name=Path(name).name,
+        degraded=folder / source.task / "LQ" / stem,
+        clean=folder / source.task / "GT" / stem,
+        holes=folder / source.task / "holes" / stem if source.task == "uncompleted" else None,
     )
     if not case.degraded.is_file():
         pixels = middle(to_uint8(read_image(clean)), size)

@@ -35,6 +35,5 @@ def start(main: Callable[[], int], *needs: str) -> int:
     if problem is not None:
         print(f"{Path(sys.argv[0]).name}: {problem}", file=sys.stderr)
         return 2
-    startup.set_up_threads()
-    startup.use_huge_pages()
+    startup.set_up_torch()
     return main()

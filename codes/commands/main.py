@@ -98,8 +98,7 @@ def launch(name: str, argv: Sequence[str] | None = None, prog: str | None = None
     if problem is not None:
         print(f"{prog}: {problem}", file=sys.stderr)
         return 2
-    startup.set_up_threads()
-    startup.use_huge_pages()
+    startup.set_up_torch()
     if command.keeps_memory:
         startup.keep_memory()
     code: int = import_module(f".{module}", __package__).main(argv, prog)

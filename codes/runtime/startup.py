@@ -94,20 +94,13 @@ def _lock(file: str) -> list[str]:
     return [line.strip() for line in path.read_text().splitlines()] if path.is_file() else []
 
 
-def set_up_threads() -> None:
-    """Let waiting OpenMP threads sleep instead of spin. Has no effect after torch is imported; the user's setting wins.
-
-    Spinning threads take cores from the processes that read images, and on a busy machine a network evaluation can
-    take ten times as long.
-    """
+def set_up_torch() -> None:
+    """How torch uses threads and memory. Has no effect after torch is imported; the user's settings win."""
+    # Waiting OpenMP threads sleep instead of spin. Spinning threads take cores from the processes that read images,
+    # and on a busy machine a network evaluation can take ten times as long.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-
-
-def use_huge_pages() -> None:
-    """Let torch ask for pages of 2 MB. Has no effect after torch is imported; the user's setting wins.
-
-    Image-sized tensors come and go with every operation, and getting 512 small pages takes longer than one large.
-    """
+    # torch asks for pages of 2 MB. Image-sized tensors come and go with every operation, and getting 512 small pages
+    # takes longer than one large.
     os.environ.setdefault(HUGE_PAGES, "1")
 
 

@@ -4,8 +4,8 @@ Both take uint8 RGB arrays, (H, W, 3) or a batch (N, H, W, 3); grey (H, W) or (H
 of a batch go through the network one by one, so that a result does not depend on its neighbours, bit for bit.
 """
 
-import warnings
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -17,20 +17,30 @@ from torch import Tensor, nn
 
 from ..rows import METRICS
 from ..runtime.torchvision_compat import ensure_torchvision
+from ..runtime.uninitialised import Uninitialised
 from .weights import FOLDER, check_weights, find_weights
 
 Images = NDArray[np.uint8]
 
 _INCEPTION_SIZE = 299
-# The five convolutions of torchvision's AlexNet, which lpips cuts into five slices.
-_ALEXNET_CONVOLUTIONS = (0, 3, 6, 8, 10)
+# AlexNet's convolutions: place among its layers, channels in and out, kernel, stride, padding.
+_CONVOLUTIONS = (
+    (0, 3, 64, 11, 4, 2),
+    (3, 64, 192, 5, 1, 2),
+    (6, 192, 384, 3, 1, 1),
+    (8, 384, 256, 3, 1, 1),
+    (10, 256, 256, 3, 1, 1),
+)
+_POOLED = (3, 6)  # those with a pooling before them
+# Mean and deviation of the photographs that AlexNet was trained on, for values from -1 to 1; of the lpips package.
+_SHIFT, _SCALE = (-0.030, -0.088, -0.188), (0.458, 0.448, 0.450)
 
 
 class LPIPS(nn.Module):
     """Learned perceptual distance (AlexNet, version 0.1): 0 for equal images, larger is worse.
 
-    The network is the `lpips` package's, with its own linear layers; only AlexNet's convolutions come from `folder` or
-    the torch cache.
+    Bit for bit the `lpips` package's, whose linear layers it reads; AlexNet's convolutions come from `folder` or the
+    torch cache. The package itself is not imported: with torchvision it takes longer to import than torch.
     """
 
     smallest = METRICS["lpips"].smallest_side
@@ -38,26 +48,34 @@ class LPIPS(nn.Module):
     def __init__(self, folder: Path = FOLDER) -> None:
         super().__init__()
         convolutions = _read_tensors(find_weights("lpips", folder))
-        ensure_torchvision()
-        import lpips
-
-        # Random weights first: the package would download the trained ones. They must not shift the user's random
-        # numbers. The warnings are about the package's way of calling torchvision.
-        with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            self.net = lpips.LPIPS(net="alex", pnet_rand=True, verbose=False)
-        state = {
-            f"slice{i}.{layer}.{part}": convolutions[f"features.{layer}.{part}"]
-            for i, layer in enumerate(_ALEXNET_CONVOLUTIONS, 1)
-            for part in ("weight", "bias")
-        }
-        self.net.net.load_state_dict(state)
+        linear = torch.load(_linear_layers(), map_location="cpu", weights_only=True)
+        self.slices, self.linear = nn.ModuleList(), nn.ModuleList()
+        with Uninitialised():
+            for i, (place, width_in, width, side, stride, padding) in enumerate(_CONVOLUTIONS):
+                convolution = nn.Conv2d(width_in, width, side, stride, padding)
+                convolution.load_state_dict(
+                    {key: convolutions[f"features.{place}.{key}"] for key in ("weight", "bias")}
+                )
+                pooling = [nn.MaxPool2d(3, 2)] if place in _POOLED else []
+                self.slices.append(nn.Sequential(*pooling, convolution, nn.ReLU()))
+                layer = nn.Conv2d(width, 1, 1, bias=False)
+                layer.load_state_dict({"weight": linear[f"lin{i}.model.1.weight"]})
+                self.linear.append(layer)
+        self.shift, self.scale = (nn.Buffer(torch.tensor(values)[None, :, None, None]) for values in (_SHIFT, _SCALE))
         self.requires_grad_(False).eval()
 
     def distance(self, a: Tensor, b: Tensor) -> Tensor:
         """The distance of each pair of two batches (N, 3, H, W) in [0, 1], shape (N,); gradients go through."""
-        result: Tensor = self.net(2 * a - 1, 2 * b - 1)
-        return result.flatten()
+        return self._distance(2 * a - 1, 2 * b - 1)
+
+    def _distance(self, a: Tensor, b: Tensor) -> Tensor:
+        """Of batches in [-1, 1]."""
+        x, y = ((image - self.shift) / self.scale for image in (a, b))
+        total = torch.zeros((), device=a.device)
+        for part, layer in zip(self.slices, self.linear, strict=True):
+            x, y = part(x), part(y)
+            total = total + layer((_normalized(x) - _normalized(y)) ** 2).mean([2, 3], keepdim=True)
+        return total.flatten()
 
     @torch.inference_mode()
     def forward(self, a: Images, b: Images) -> NDArray[np.float64]:
@@ -70,12 +88,25 @@ class LPIPS(nn.Module):
             raise ValueError(
                 f"the image is too small: {height}x{width} pixels, LPIPS needs at least {self.smallest}x{self.smallest}"
             )
-        device = self.net.scaling_layer.shift.device
+        device = next(self.parameters()).device
         distances = [
-            float(self.net(_tensor(x, device) / 127.5 - 1, _tensor(y, device) / 127.5 - 1))
+            float(self._distance(_tensor(x, device) / 127.5 - 1, _tensor(y, device) / 127.5 - 1))
             for x, y in zip(batch_a, batch_b, strict=True)
         ]
         return np.array(distances, np.float64).reshape(a.shape[:-3])
+
+
+def _normalized(features: Tensor) -> Tensor:
+    """Features of length 1 at each pixel."""
+    return features / (torch.sqrt(torch.sum(features**2, dim=1, keepdim=True)) + 1e-10)
+
+
+def _linear_layers() -> Path:
+    """The file with the linear layers, in the lpips package."""
+    spec = find_spec("lpips")
+    if spec is None or spec.origin is None:
+        raise ModuleNotFoundError("No module named 'lpips'", name="lpips")
+    return Path(spec.origin).parent / "weights" / "v0.1" / "alex.pth"
 
 
 class InceptionFeatures(nn.Module):
@@ -118,7 +149,7 @@ def pytorch_fid_inception(state: dict[str, Tensor]) -> nn.Module:
     ensure_torchvision()
     import torchvision
 
-    with torch.random.fork_rng(devices=[]):
+    with Uninitialised():
         net = torchvision.models.inception_v3(weights=None, num_classes=1008, aux_logits=False, init_weights=False)
     net.load_state_dict(state)
     net.fc = nn.Identity()

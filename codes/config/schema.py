@@ -154,7 +154,11 @@ class Options(Section):
         description="precision of the network's arithmetic; `auto`: bf16 on GPUs that have it, and on CPUs that have "
         "it where a check finds the results unchanged; training on a CPU takes fp32",
     )
-    compile: bool = Field(False, description="compile the network with torch.compile before it is used")
+    compile: bool = Field(
+        False,
+        description="compile the network with torch.compile; images are padded to a few sizes, for each of which it "
+        "is compiled once",
+    )
     tile: Annotated[
         Literal["auto", "off"] | Annotated[Integer, Ge(64), Le(LARGEST_SIDE)],
         # YAML 1.1 reads a bare `off` as false.

@@ -32,6 +32,7 @@ from ..data.sets import Loaded, Task, load_item
 from ..metrics import Scorer
 from ..restoration.restorer import Restorer
 from ..restoration.tiling import BYTES_PER_PIXEL
+from ..runtime.device import moved
 from ..runtime.distributed import Process
 from ..runtime.files import digest, set_aside, write_atomically
 from ..runtime.problems import FileError, check_regular, explain
@@ -46,6 +47,9 @@ from .summary import score_again, summarise
 log = logging.getLogger(__name__)
 
 Score = Callable[[NDArray[np.uint8], NDArray[np.uint8] | None], dict[str, float | None]]
+
+# Batches' worth of images that are kept until a batch of one size is full.
+WAITING = 4
 
 # Errors of the operating system that concern the name of one file, not the folder it is written to.
 _OF_ITS_NAME = (errno.ENAMETOOLONG, errno.EILSEQ, errno.EINVAL)
@@ -207,7 +211,7 @@ def restorations(
                     continue
                 steps.reset(total=plan.nfe)
                 start = time.perf_counter()
-                lq = torch.stack([loaded.lq.rgb for loaded in todo if loaded.lq is not None]).to(restorer.device)
+                lq = moved(torch.stack([loaded.lq.rgb for loaded in todo if loaded.lq is not None]), restorer.device)
                 generators = [torch.Generator().manual_seed(loaded.seed) for loaded in todo]
                 try:
                     restored = restorer.batch(lq, plan, generators, callback=count)
@@ -356,7 +360,7 @@ def batches(
     stop: threading.Event,
     bytes_per_pixel: float,
 ) -> Iterator[list[Loaded]]:
-    """Read images ahead, and batch consecutive ones of equal size."""
+    """Read images ahead, and batch those of equal size; at most WAITING batches of images wait for others like them."""
     mine = iter(items)
     load = partial(load_item, task, bytes_per_pixel=bytes_per_pixel)
     ahead: deque[Future[Loaded]] = deque()
@@ -365,7 +369,7 @@ def batches(
         for item in islice(mine, max(0, 2 * job.batch_size + 1 - len(ahead))):
             ahead.append(readers.submit(load, item, image_seed(job.seed, task.name, item.name)))
 
-    batch: list[Loaded] = []
+    waiting: dict[torch.Size, list[Loaded]] = {}
     read_ahead()
     while ahead and not stop.is_set():
         loaded = ahead.popleft().result()
@@ -374,12 +378,14 @@ def batches(
             leave_out(outcome, task, loaded.problem)
             continue
         assert loaded.lq is not None
-        if batch and (len(batch) == job.batch_size or batch[0].lq.rgb.shape != loaded.lq.rgb.shape):  # type: ignore[union-attr]
-            yield batch
-            batch = []
-        batch.append(loaded)
-    if batch and not stop.is_set():
-        yield batch
+        shape = loaded.lq.rgb.shape
+        waiting.setdefault(shape, []).append(loaded)
+        if len(waiting[shape]) == job.batch_size:
+            yield waiting.pop(shape)
+        elif sum(map(len, waiting.values())) >= WAITING * job.batch_size:
+            yield waiting.pop(max(waiting, key=lambda size: len(waiting[size])))
+    while waiting and not stop.is_set():
+        yield waiting.pop(next(iter(waiting)))
 
 
 class RunningMeans:

@@ -75,12 +75,18 @@ def reflect_pad(x: Tensor, multiple: int) -> Tensor:
     # Sides are not known yet in a trace: no branch may depend on them.
     if torch.jit.is_tracing():  # type: ignore[attr-defined]
         return x[:, :, _mirrored(height, bottom)][:, :, :, _mirrored(width, right)]
+    return reflect_to(x, height + bottom, width + right)
+
+
+def reflect_to(x: Tensor, height: int, width: int) -> Tensor:
+    """Pad right and bottom by reflection to these sides, none of which is shorter than the image's."""
+    bottom, right = height - x.shape[-2], width - x.shape[-1]
     if not (bottom or right):
         return x
-    if bottom < height and right < width:
+    if bottom < x.shape[-2] and right < x.shape[-1]:
         return F.pad(x, (0, right, 0, bottom), mode="reflect")
-    rows = _bounce(height, height + bottom, x.device)
-    columns = _bounce(width, width + right, x.device)
+    rows = _bounce(x.shape[-2], height, x.device)
+    columns = _bounce(x.shape[-1], width, x.device)
     return x[:, :, rows][:, :, :, columns]
 
 

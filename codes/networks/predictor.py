@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from ..names import check_choice, scalar_time
 from ..runtime.processor import remembered
+from .compiling import compiled
 from .protocols import Embeds, Recognises, TakesContexts
 
 PRECISIONS = ("fp32", "bf16", "fp16", "auto")
@@ -77,7 +78,7 @@ def _number(t: float | Tensor) -> float:
 
 def _plain(network: nn.Module, dtype: torch.dtype | None, device: torch.device, compile: bool) -> Predict:
     """A network with nothing but `forward`."""
-    forward = torch.compile(network) if compile else network
+    forward = compiled(network, device) if compile else network
     takes_mu = getattr(network, "takes_mu", True)
 
     def evaluate(x: Tensor, mu: Tensor, t: float) -> Tensor:
@@ -115,7 +116,7 @@ def _embedded(
 
     context = context_of(degraded)
     embeddings: dict[float, Any] = {}
-    image_work = torch.compile(network.evaluate) if compile else network.evaluate
+    image_work = compiled(network.evaluate, device) if compile else network.evaluate
 
     def evaluate(x: Tensor, mu: Tensor, t: float) -> Tensor:
         nonlocal context, judged

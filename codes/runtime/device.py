@@ -28,6 +28,13 @@ def choose_device(name: str) -> torch.device:
     return torch.device(name)
 
 
+def moved(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
+    """A tensor on a device; to a GPU from pinned memory, so that the copy does not wait for the GPU's work."""
+    if device.type == "cuda" and tensor.device.type == "cpu":
+        return tensor.pin_memory().to(device, non_blocking=True)
+    return tensor.to(device)
+
+
 GIB = 2**30
 CGROUPS = Path("/sys/fs/cgroup")
 OWN_CGROUPS = Path("/proc/self/cgroup")

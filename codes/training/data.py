@@ -143,10 +143,18 @@ class Batch:
         given = {field.name: getattr(self, field.name) for field in fields(self)}
         return replace(self, **{key: value[rows] for key, value in given.items() if value is not None})
 
+    def pin_memory(self) -> "Batch":
+        """The same with images in pinned memory; DataLoader calls it where there is a GPU."""
+        return self._with_images(torch.Tensor.pin_memory)
+
     def to(self, device: torch.device) -> "Batch":
         """The same on a device; times and random choices stay on the CPU, where they index tables."""
+        return self._with_images(lambda image: image.to(device, non_blocking=True))
+
+    def _with_images(self, change: Callable[[Tensor], Tensor]) -> "Batch":
         given = {key: getattr(self, key) for key in ("lq", "gt", "noise", "clip", "kinds")}
-        return replace(self, **{key: value.to(device) for key, value in given.items() if value is not None})
+        changed: dict[str, Any] = {key: change(value) for key, value in given.items() if value is not None}
+        return replace(self, **changed)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Generator
 from multiprocessing.context import ForkServerContext
 
+import torch
 from torch.utils.data import DataLoader
 
 from ..data.pairs import DataError
@@ -25,6 +26,7 @@ def batches(
         num_workers=workers,
         collate_fn=collate,
         worker_init_fn=_start_worker,
+        pin_memory=torch.cuda.is_available(),
         prefetch_factor=4 if workers else None,
         multiprocessing_context=_processes() if workers else None,
     )

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -168,14 +169,12 @@ def test_a_solver_and_a_grid_are_one_file_and_one_row_each(tree, tmp_path):
     write_weights(tmp_path / "tiny.safetensors")
     write_images(tmp_path / "data", ("rainy",), images=1)
     file = write_options(tmp_path, sde={"algorithm": "jump"}, sampler={}, metrics={"names": ["psnr"]})
-    tree.python("-c", IN_PYTHON)
-    tree.python("-c", IN_YAML, str(file))
     assert "jump-nfe3" in tree.python("test.py", "-opt", str(file))
     assert len(list((tmp_path / "results" / "run" / "rainy" / "jump-nfe3").glob("*.png"))) == 1
-    pytest.importorskip("diffusers", reason="the extra 'diffusers' is not installed")
-    tree.python("-c", IN_SCHEDULER)
-    pytest.importorskip("gradio", reason="the extra 'app' is not installed")
-    tree.python("-c", ON_THE_PAGE)
+    # In one process, which imports torch once.
+    optional = {"diffusers": IN_SCHEDULER, "gradio": ON_THE_PAGE}
+    parts = [IN_YAML, IN_PYTHON, *(code for package, code in optional.items() if find_spec(package) is not None)]
+    tree.python("-c", "".join(parts), str(file))
 
 
 @pytest.mark.parametrize("name", SOLVERS)

@@ -36,6 +36,8 @@ NOT_RUN = {
 ELSEWHERE = {
     "make docs": "test_pages_and_nothing_else_are_published",
     "make notebook": "test_notebook_runs_from_any_folder_and_prints_what_is_stored",
+    "make exact-demo": "test_tables_show_what_the_text_says",
+    "python scripts/exact_demo.py -o results/exact-demo": "test_tables_show_what_the_text_says",
     "python scripts/parity.py --reference tests/golden": "test_reference_data_is_reproduced",
 }
 OWN_PAGES = {

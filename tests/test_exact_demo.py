@@ -2,12 +2,13 @@
 
 import csv
 
+from codes.commands.exact_demo import main
 from codes.study import demo
 
 
 def test_tables_show_what_the_text_says(capsys, tmp_path, monkeypatch):
     monkeypatch.setattr(demo, "NFES", (2, 5, 20))
-    demo.run(tmp_path)
+    assert main(["-o", str(tmp_path)]) == 0
     printed = capsys.readouterr().out
     assert f"wrote {tmp_path / 'trajectories.png'}" in printed
     assert (tmp_path / "trajectories.png").read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"

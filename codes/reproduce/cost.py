@@ -74,8 +74,8 @@ def measure(setup: Setup, options: Options, restorer: Restorer, process: Process
     inception = None if setup.fid == "none" else m.make_features(restorer.device)[0]
     process.barrier()
     evaluation = evaluation_seconds(restorer, images)
-    scoring = mean_seconds(lambda: (encode_image(pixels, ".png"), scorer(pixels, 255 - pixels)), 0.5)
-    features = 0.0 if inception is None else mean_seconds(lambda: inception(pixels), 0.5)
+    scoring = mean_seconds(lambda: (encode_image(pixels, ".png"), scorer(pixels, 255 - pixels)))
+    features = 0.0 if inception is None else mean_seconds(lambda: inception(pixels))
     everywhere = process.gather((evaluation, scoring, features))
     evaluation, scoring, features = (fmean(values) for values in zip(*everywhere, strict=True))
     return Speed(pixels=side**2, evaluation=evaluation, scoring=scoring, features=features)

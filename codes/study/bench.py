@@ -239,14 +239,18 @@ def evaluation_seconds(restorer: Restorer, images: Tensor) -> float:
     return mean_seconds(restore) / plan.nfe / len(images)
 
 
-def mean_seconds(function: Callable[[], object], enough: float = 1.0) -> float:
-    """The mean time of a call: of as many calls as fit into `enough` seconds, after one that warms up.
+# Seconds that are measured for the time of one function.
+ENOUGH = 1.0
+
+
+def mean_seconds(function: Callable[[], object]) -> float:
+    """The mean time of a call: of as many calls as fit into ENOUGH seconds, after one that warms up.
 
     The mean and not the best: what else the machine does will slow down the real work as well.
     """
     function()
     calls, start = 0, time.perf_counter()
-    while not calls or time.perf_counter() < start + enough:
+    while not calls or time.perf_counter() < start + ENOUGH:
         function()
         calls += 1
     return (time.perf_counter() - start) / calls

@@ -48,7 +48,8 @@ def run(stages: Stages, *, fresh: bool = False) -> int:
                     code = train(make_run(stage, found, folder, device, process), process)
             if code:
                 return code
-            gc.collect()  # the DDP wrapper, which is part of a reference cycle, and its network
+            if stage is not stages[-1]:
+                gc.collect()  # the DDP wrapper, which is part of a reference cycle, and its network
     return 0
 
 

@@ -34,7 +34,7 @@ def save(
 ) -> Path:
     """Write the checkpoint after `step` steps; `rest` is the part of the state besides the weights."""
     online, average = _plain(expected_state(network)), _plain(expected_state(ema))
-    bad = next((key for key, value in online.items() if not torch.isfinite(value).all()), None)
+    bad = _not_finite(online)
     if bad is not None:
         raise StateError(f"{folder}: nothing saved after step {step}, the weights {bad} are not finite")
     save_weights(folder, step, online, average, metadata)
@@ -123,7 +123,16 @@ def read(path: Path) -> dict[str, Any]:
     odd = next((key for key in ("network", "ema", "optimizer", "scaler") if not isinstance(state.get(key), dict)), None)
     if odd is not None:
         raise StateError(f"{path}: not a training state: {odd} is missing or of another kind")
+    bad = _not_finite(state["network"]) or _not_finite(state["ema"])
+    if bad is not None:
+        raise StateError(f"{path}: not a training state to go on with: the weights {bad} are not finite")
     return state
+
+
+def _not_finite(state: Mapping[str, Any]) -> str | None:
+    """The name of weights that are not finite, None if there are none."""
+    tensors = ((key, value) for key, value in state.items() if isinstance(value, Tensor))
+    return next((key for key, value in tensors if not torch.isfinite(value).all()), None)
 
 
 def _plain(state: Mapping[str, Tensor]) -> dict[str, Tensor]:

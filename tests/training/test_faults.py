@@ -83,6 +83,18 @@ def test_a_state_with_entries_of_other_kinds_is_refused(entry, value, finished):
     assert checkpoints.newest(folder)["iter"] == 8
 
 
+@pytest.mark.parametrize("entry", ["network", "ema"])
+def test_a_state_with_weights_that_are_not_finite_is_passed_over(entry, finished):
+    folder, _ = finished
+    file = folder / "training_state" / "12.state"
+    state = checkpoints.read(file)
+    next(iter(state[entry].values()))[0] = float("nan")
+    torch.save(state, file)
+    with pytest.raises(checkpoints.StateError, match=r"12\.state: .* the weights \S+ are not finite"):
+        checkpoints.read(file)
+    assert checkpoints.newest(folder)["iter"] == 8
+
+
 def test_no_state_left_is_one_line(finished, capsys):
     folder, arguments = finished
     for state in checkpoints.states(folder):

@@ -3,8 +3,8 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
 # One thread per test worker: two workers with two OpenMP threads each slow each other down tenfold. One worker more than
-# cores: some tests wait for servers and other processes.
-WORKERS ?= $(shell $(PYTHON) -c "import os; print((os.cpu_count() or 1) + 1)")
+# cores that this may use: some tests wait for servers and other processes.
+WORKERS ?= $(shell $(PYTHON) -c "import os; print(len(getattr(os, 'sched_getaffinity', lambda _: range(os.cpu_count() or 1))(0)) + 1)")
 
 .PHONY: help install weights demo exact-demo app test test-integrations lint typecheck unit fuzz format docs notebook
 

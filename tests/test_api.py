@@ -18,6 +18,7 @@ from codes.data.images import as_image, from_uint8, to_uint8
 from codes.evaluation.records import read_records
 from codes.networks import architecture, build
 from codes.networks.checkpoints import Metadata, save_checkpoint
+from codes.restoration.restorer import Restoration
 from codes.solvers import PlannedSolver, make_plan
 
 from .evaluation import write_images, write_options, write_weights
@@ -163,6 +164,13 @@ def test_samples_are_batched_only_if_tiles_stay_the_same(restorer, image, monkey
     monkeypatch.setattr(Restorer, "tile_for", lambda self, batch: None if len(batch) <= 5 else 128)
     on_gpu = replace(restorer, device=torch.device("cuda"))
     assert on_gpu.samples_at_once(image, 12) == 3 and on_gpu.samples_at_once(image, 4) == 4
+    batches = []
+    monkeypatch.setattr(
+        Restorer, "_restore", lambda self, lq, *_: batches.append(len(lq)) or Restoration(samples=lq, nfe=2)
+    )
+    images = torch.rand(12, 3, 16, 16)
+    assert torch.equal(on_gpu.batch(images, on_gpu.plan(nfe=2), [torch.Generator() for _ in images]).samples, images)
+    assert batches == [3, 3, 3, 3]
 
 
 def test_option_file_needs_no_datasets_and_overrides_apply(folder):

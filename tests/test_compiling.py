@@ -1,17 +1,23 @@
-"""Compiled networks see images of a few sizes only. torch.compile itself is not called: it takes minutes on a CPU."""
+"""Compiled networks see images of a few sizes only. Graphs are recorded but not compiled, which takes minutes."""
 
+from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
 
+from codes import load_restorer
 from codes.data.images import Picture
 from codes.data.sets import Loaded
+from codes.defaults import WEIGHTS
 from codes.evaluation import run
 from codes.evaluation.job import Job
-from codes.networks.compiling import compiled, fixed_side
+from codes.networks.compiling import compiled, fixed_side, fixed_side_within
+from codes.networks.cpu import Convolution
 from codes.networks.layers import reflect_to
 from codes.networks.predictor import predictor
+from codes.restoration.restorer import Restorer
 
 from .network_examples import example, inputs
 
@@ -29,14 +35,18 @@ def modes(monkeypatch):
 def test_fixed_sides_are_few_and_near():
     sides = {length: fixed_side(length) for length in range(1, 1025)}
     assert sorted(set(sides.values())) == [
-        *(64, 80, 96, 112, 128),
+        *(16, 20, 24, 28, 32),
+        *(40, 48, 56, 64),
+        *(80, 96, 112, 128),
         *(160, 192, 224, 256),
         *(320, 384, 448, 512),
         *(640, 768, 896, 1024),
     ]
-    assert all(length <= side < max(1.25 * length, 65) for length, side in sides.items())
+    assert all(length <= side < max(1.25 * length, 17) for length, side in sides.items())
     assert all(fixed_side(side) == side for side in sides.values())
     assert fixed_side(4000) == 4096 and fixed_side(3000) == 3072
+    largest = {length: max(side for side in (16, *sides.values()) if side <= max(length, 16)) for length in sides}
+    assert largest == {length: fixed_side_within(length) for length in sides}
 
 
 def test_images_are_mirrored_up_to_a_fixed_size_and_cut_back(modes):
@@ -70,9 +80,39 @@ def test_the_next_call_does_not_change_a_result(modes):
 def test_a_compiled_prediction_is_that_of_the_padded_images(modes, name):
     network = example(name).eval()
     x, mu, _ = inputs(name, size=(40, 72))
-    plain = predictor(network, degraded=mu)(reflect_to(x, 64, 80), reflect_to(mu, 64, 80), 5.0)
+    plain = predictor(network, degraded=mu)(reflect_to(x, 40, 80), reflect_to(mu, 40, 80), 5.0)
     assert torch.equal(predictor(network, degraded=mu, compile=True)(x, mu, 5.0), plain[..., :40, :72])
     assert len(modes) == 1
+
+
+def test_every_size_has_its_graph_and_each_only_one(monkeypatch):
+    """torch itself stops after eight sizes. The convolutions that are packed for CPUs must not break graphs apart."""
+    graphs = []
+
+    def record(graph, _):
+        graphs.append(graph)
+        return graph.forward
+
+    compile = torch.compile
+    monkeypatch.setattr(torch, "compile", lambda function, **how: compile(function, backend=record, dynamic=False))
+    network = torch.nn.Sequential(Convolution(3, 4, 3, padding=1), Convolution(4, 3, 1)).eval()
+    function = compiled(network, CPU)
+    sides = (16, 20, 24, 28, 32, 40, 48, 56, 64, 80)
+    with torch.inference_mode():
+        for side in (*sides, *sides):
+            function(torch.zeros(1, 3, side - 1, side))
+    assert len(graphs) == len(sides)
+
+
+@pytest.mark.parametrize("compile", [False, True])
+def test_tiles_of_a_compiled_network_have_fixed_sides(modes, monkeypatch, compile):
+    seen = []
+    monkeypatch.setattr("codes.restoration.restorer.memory_budget", lambda device: 6e8)
+    restorer = replace(load_restorer(Path(__file__).parents[1] / WEIGHTS, device="cpu"), compile=compile)
+    monkeypatch.setattr(Restorer, "predictor", lambda self, lq: lambda x, mu, t: seen.append(x.shape[-2:]) or 0 * x)
+    restorer(torch.zeros(3, 1000, 1500), strength=1.0)
+    assert len(set(seen)) == 1 and max(seen[0]) < 1000
+    assert (all(fixed_side(side) == side for side in seen[0])) == compile
 
 
 def loaded(number, side):

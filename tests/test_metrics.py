@@ -33,6 +33,8 @@ from codes.metrics import (
 )
 from codes.metrics.perceptual import pytorch_fid_inception
 from codes.rows import load
+from codes.runtime.torchvision_compat import ensure_torchvision
+from codes.runtime.uninitialised import uninitialised
 
 GOLDEN = Path(__file__).parent / "golden"
 PIXEL_METRICS = {"psnr": psnr, "ssim": ssim, "psnr_y": psnr_y, "ssim_y": ssim_y}
@@ -198,6 +200,31 @@ def test_lpips_calibration(lpips, calibration):
     for k in range(4):
         distance = lpips(calibration[f"pair{k}/a"], calibration[f"pair{k}/b"])
         assert distance == pytest.approx(float(calibration[f"pair{k}/lpips_alex"]), abs=1e-4)
+
+
+def test_lpips_is_the_packages_bit_for_bit(lpips, calibration):
+    ensure_torchvision()
+    package = pytest.importorskip("lpips")
+    with uninitialised():
+        theirs = package.LPIPS(net="alex", pnet_rand=True, verbose=False).eval()  # AlexNet's weights come below
+    ours = (part[-2] for part in lpips.slices)
+    for layer in theirs.net.modules():
+        if isinstance(layer, torch.nn.Conv2d):
+            layer.load_state_dict(next(ours).state_dict())
+    assert next(ours, None) is None
+    for k in range(4):
+        a, b = (calibration[f"pair{k}/{name}"] for name in "ab")
+        with torch.inference_mode():
+            distance = theirs(*(torch.tensor(image).permute(2, 0, 1)[None].float() / 127.5 - 1 for image in (a, b)))
+        assert float(lpips(a, b)) == float(distance)
+
+
+def test_making_a_network_without_weights_draws_no_random_numbers():
+    before = torch.get_rng_state()
+    with uninitialised():
+        torch.nn.MultiheadAttention(8, 2)
+        torch.nn.init.trunc_normal_(torch.empty(4))
+    assert torch.equal(torch.get_rng_state(), before)
 
 
 def test_lpips_of_equal_images_is_zero_and_order_does_not_matter(lpips, calibration):

@@ -197,6 +197,7 @@ def test_changed_images_are_named(place, capsys, kind):
     ("changes", "line"),
     [
         ({"seed": 1}, "seed: 0 -> 1"),
+        ({"compile": True}, "compile: false -> true"),
         ({"tile": 64}, "tile: 'auto' -> 64"),
         ({"precision": "bf16"}, "precision: 'float32' -> 'bfloat16'"),
         (

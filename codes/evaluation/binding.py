@@ -154,6 +154,8 @@ def made_with(options: Options, restorer: Restorer) -> dict[str, Any]:
         "sde": {field.name: getattr(restorer.sde, field.name) for field in fields(restorer.sde) if field.init},
         "weights": {key: _content(find_file(locate(path))) for key, path in given.items() if path is not None},
     }
+    if restorer.compile:  # left out otherwise, as in the folders of earlier versions
+        made["compile"] = True
     plain: dict[str, Any] = json.loads(json.dumps(made, default=str))
     return plain
 
@@ -242,6 +244,7 @@ def _changed_settings(
     before: Mapping[str, Any], now: Mapping[str, Any], records: Iterable[Record], border: int | None
 ) -> Iterator[str]:
     if before:
+        before, now = ({"compile": False, **made} for made in (before, now))
         yield from difference(
             *({key: made[key] for key in now if key != "weights" and key in made} for made in (before, now))
         )

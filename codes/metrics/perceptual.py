@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from ..rows import METRICS
 from ..runtime.torchvision_compat import ensure_torchvision
-from ..runtime.uninitialised import Uninitialised
+from ..runtime.uninitialised import uninitialised
 from .weights import FOLDER, check_weights, find_weights
 
 Images = NDArray[np.uint8]
@@ -39,8 +39,9 @@ _SHIFT, _SCALE = (-0.030, -0.088, -0.188), (0.458, 0.448, 0.450)
 class LPIPS(nn.Module):
     """Learned perceptual distance (AlexNet, version 0.1): 0 for equal images, larger is worse.
 
-    Bit for bit the `lpips` package's, whose linear layers it reads; AlexNet's convolutions come from `folder` or the
-    torch cache. The package itself is not imported: with torchvision it takes longer to import than torch.
+    Its values are those of the `lpips` package bit for bit. The linear layers are read from that package, AlexNet's
+    convolutions from `folder` or the torch cache. The package itself is not imported: with torchvision it takes longer
+    to import than torch.
     """
 
     smallest = METRICS["lpips"].smallest_side
@@ -50,7 +51,7 @@ class LPIPS(nn.Module):
         convolutions = _read_tensors(find_weights("lpips", folder))
         linear = torch.load(_linear_layers(), map_location="cpu", weights_only=True)
         self.slices, self.linear = nn.ModuleList(), nn.ModuleList()
-        with Uninitialised():
+        with uninitialised():
             for i, (place, width_in, width, side, stride, padding) in enumerate(_CONVOLUTIONS):
                 convolution = nn.Conv2d(width_in, width, side, stride, padding)
                 convolution.load_state_dict(
@@ -149,7 +150,7 @@ def pytorch_fid_inception(state: dict[str, Tensor]) -> nn.Module:
     ensure_torchvision()
     import torchvision
 
-    with Uninitialised():
+    with uninitialised():
         net = torchvision.models.inception_v3(weights=None, num_classes=1008, aux_logits=False, init_weights=False)
     net.load_state_dict(state)
     net.fc = nn.Identity()

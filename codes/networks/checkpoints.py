@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from ..names import PREDICTIONS, check_choice, unknown
 from ..runtime.files import write_whole
-from ..runtime.uninitialised import Uninitialised
+from ..runtime.uninitialised import uninitialised
 from . import Architecture, architecture, build
 from .auto_precision import Bf16Change
 from .identify import compare, differences, expected_state, identify, missing_file_message, on_meta, published_sde
@@ -116,7 +116,7 @@ def load_network(
         _check_choice(checkpoint, wanted, found)
     # Compared before memory is taken for it: a small file may record an enormous network.
     _check(wanted, checkpoint)
-    with Uninitialised():
+    with uninitialised():
         network = build(wanted)
     _load(network, checkpoint)
     if metadata is None:

@@ -197,13 +197,13 @@ def _layout(packed: Tensor) -> bytes:
 def _packed_dtype(x: Tensor, weight: Tensor) -> torch.dtype | None:
     """The dtype of a packed convolution, float32 or autocast's bfloat16; None where the plain one is to be used."""
     if (
-        not PACKING
+        torch.compiler.is_compiling()  # first: torch.compile cannot read some of the others
+        or not PACKING
         or x.device.type != "cpu"
         or weight.dtype != torch.float32
         or weight.is_inference()  # made in inference mode: torch does not count the writes to it
         or torch.is_grad_enabled()
         or torch._C._is_tracing()
-        or torch.compiler.is_compiling()
     ):
         return None
     if not torch.is_autocast_enabled("cpu"):

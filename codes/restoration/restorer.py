@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from .. import defaults
 from ..data.images import Image, as_image
 from ..data.varied import KINDS
+from ..networks.compiling import fixed_side, fixed_side_within
 from ..networks.memory import bytes_per_pixel
 from ..networks.predictor import predictor
 from ..networks.protocols import Recognises
@@ -240,20 +241,21 @@ class Restorer(OnTheHub):
         """Restore equally large images (B, 3, H, W) in [0, 1] with a plan; image i draws its noise from generators[i].
 
         On a CPU one image at a time: a batch is no faster there, and kernels chosen by batch size would change the
-        last bits of the result.
+        last bits of the result. On a GPU as many as need no smaller tiles than a single image.
         """
-        if self.device.type == "cpu" and len(lq) > 1:
-            share = 1 / len(lq)
+        count = self.samples_at_once(lq[0], len(lq))
+        if count < len(lq):
+            share = count / len(lq)
             parts = [
                 self.batch(
-                    lq[i : i + 1],
+                    lq[i : i + count],
                     plan,
-                    [generator],
+                    generators[i : i + count],
                     callback=callback,
-                    progress=within(progress, i * share, share),
+                    progress=within(progress, i / len(lq), share),
                     return_trajectory=return_trajectory,
                 )
-                for i, generator in enumerate(generators)
+                for i in range(0, len(lq), count)
             ]
             states = tuple(torch.cat(step) for step in zip(*(part.trajectory for part in parts), strict=True))
             images = torch.cat([part.samples for part in parts])
@@ -292,7 +294,7 @@ class Restorer(OnTheHub):
             mu, skips = self.latent.encode(lq)
             plan = replace(plan, clamp=None, threshold=None)  # latents have no image range
         output = sample(
-            network if tile is None else tiled(network, tile),
+            network if tile is None else tiled(network, tile, fitted=not self.compile),
             self.sde,
             mu,
             plan,
@@ -393,12 +395,15 @@ class Restorer(OnTheHub):
             return None  # a latent image is 8 times smaller
         if isinstance(self.tile, int):
             return self.tile if max(height, width) > self.tile else None
-        return tile_within(memory_budget(self.device), bytes_per_pixel(self.network), height, width, len(lq))
+        if self.compile:
+            height, width = fixed_side(height), fixed_side(width)
+        tile = tile_within(memory_budget(self.device), bytes_per_pixel(self.network), height, width, len(lq))
+        return fixed_side_within(tile) if self.compile and tile is not None else tile
 
     def samples_at_once(self, lq: Tensor, n: int) -> int:
         """How many of n samples are drawn at once: on a GPU as many as need no smaller tiles than a single one."""
         size = n if self.device.type == "cuda" else 1
-        alone = self.tile_for(lq[None])
+        alone = self.tile_for(lq[None]) if size > 1 else None
         while size > 1 and self.tile_for(lq.expand(size, -1, -1, -1)) != alone:
             size //= 2
         return size

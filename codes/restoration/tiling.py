@@ -35,17 +35,18 @@ def tile_within(budget: float, per_pixel: float, height: int, width: int, batch:
     return max(min(side, LARGEST_TILE), SMALLEST_TILE)
 
 
-def tiles_along(length: int, most: int, overlap: int) -> tuple[int, list[int]]:
+def tiles_along(length: int, most: int, overlap: int, *, fitted: bool = True) -> tuple[int, list[int]]:
     """The side of tiles, at most `most`, and where they start along an image's side; all are multiples of MULTIPLE.
 
-    As few equal tiles as share at least `overlap`, each no longer than that needs, so that little is computed twice.
+    As few equal tiles as share at least `overlap`; `fitted` ones are no longer than that needs, so that little is
+    computed twice, others are as long as they may be.
     They start where the network would divide the whole image, so that it sees the same blocks of pixels in both.
     """
     blocks, largest, shared = (-(-side // MULTIPLE) for side in (length, most // MULTIPLE * MULTIPLE, overlap))
     if blocks <= largest:
         return blocks * MULTIPLE, [0]
     count = -(-(blocks - shared) // (largest - shared))
-    tile = -(-(blocks + (count - 1) * shared) // count)
+    tile = -(-(blocks + (count - 1) * shared) // count) if fitted else largest
     return tile * MULTIPLE, [i * (blocks - tile) // (count - 1) * MULTIPLE for i in range(count)]
 
 
@@ -76,10 +77,11 @@ def window(length: int, overlap: int, like: Tensor) -> Tensor:
     return torch.minimum(ramp, ramp.flip(0)).clamp(max=1.0)
 
 
-def tiled(network: Network, tile: int, overlap: int | None = None) -> Network:
+def tiled(network: Network, tile: int, overlap: int | None = None, *, fitted: bool = True) -> Network:
     """`network` evaluated in tiles of sides up to `tile` that share `overlap` pixels, both multiples of MULTIPLE.
 
-    By default tiles share what `overlap_of` says.
+    By default tiles share what `overlap_of` says. Those that are not `fitted` to the image have one size for all
+    images, which compiled networks need.
     """
     shared = overlap_of(tile) if overlap is None else overlap
     if not 0 <= shared < tile // MULTIPLE * MULTIPLE:
@@ -87,7 +89,7 @@ def tiled(network: Network, tile: int, overlap: int | None = None) -> Network:
 
     def evaluate(x: Tensor, mu: Tensor, t: float | Tensor) -> Tensor:
         height, width = x.shape[-2:]
-        (rows, tops), (columns, lefts) = (tiles_along(side, tile, shared) for side in (height, width))
+        (rows, tops), (columns, lefts) = (tiles_along(side, tile, shared, fitted=fitted) for side in (height, width))
         x, mu = reflect_pad(x, MULTIPLE), reflect_pad(mu, MULTIPLE)
         total: Tensor | None = None
         weight: Tensor | None = None

@@ -25,6 +25,7 @@ def choose_device(name: str) -> torch.device:
         index = torch.device(name).index or 0
         if index >= torch.cuda.device_count():
             raise OptionsError(f"device: there is no {name}, torch finds {torch.cuda.device_count()} GPUs")
+        torch.cuda.set_device(index)  # for what names none: pinned memory, and objects gathered from processes
     return torch.device(name)
 
 

@@ -3,14 +3,23 @@
 Drawing random weights takes longer than reading trained ones: AlexNet has 61 million, of which LPIPS uses a 25th.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
+import torch
 from torch.overrides import TorchFunctionMode
 
 
-class Uninitialised(TorchFunctionMode):
-    """Within this context the functions of torch.nn.init change nothing and draw no random numbers."""
+@contextmanager
+def uninitialised() -> Iterator[None]:
+    """Within this context, layers keep what their memory holds as weights. Torch's random generator stays as it is."""
+    with torch.random.fork_rng(devices=[]), _NoInitialisation():
+        yield
+
+
+class _NoInitialisation(TorchFunctionMode):
+    """Stops the functions of torch.nn.init that torch lets modes replace: those of convolutions and linear layers."""
 
     def __torch_function__(
         self, function: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None

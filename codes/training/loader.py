@@ -7,7 +7,6 @@ import threading
 from collections.abc import Generator
 from multiprocessing.context import ForkServerContext
 
-import torch
 from torch.utils.data import DataLoader
 
 from ..data.pairs import DataError
@@ -15,9 +14,12 @@ from .data import Batch, DataPlan, Sample, TrainingSet, collate
 
 
 def batches(
-    plan: DataPlan, first: int, last: int, *, rank: int = 0, world: int = 1, workers: int = 0
+    plan: DataPlan, first: int, last: int, *, rank: int = 0, world: int = 1, workers: int = 0, pin: bool = False
 ) -> Generator[Batch]:
-    """This process's share of the steps first..last-1, read ahead by `workers` processes; raises DataError."""
+    """This process's share of the steps first..last-1, read ahead by `workers` processes; raises DataError.
+
+    pin  keep them in pinned memory, from which copies to a GPU do not wait
+    """
     share = plan.batch // world
     starts = (step * plan.batch + rank * share for step in range(first, last))
     loader: DataLoader[Sample] = DataLoader(
@@ -26,7 +28,7 @@ def batches(
         num_workers=workers,
         collate_fn=collate,
         worker_init_fn=_start_worker,
-        pin_memory=torch.cuda.is_available(),
+        pin_memory=pin,
         prefetch_factor=4 if workers else None,
         multiprocessing_context=_processes() if workers else None,
     )

@@ -244,7 +244,15 @@ def _train_or_save(run: Run, learner: Learner, process: Process, journal: Journa
 
 def _train(run: Run, learner: Learner, process: Process, journal: Journal | None, stop: threading.Event) -> int:
     train, logger, workers = run.options.train, run.options.logger, run.options.datasets["train"].n_workers
-    source = batches(run.data, learner.done, train.niter, rank=process.rank, world=process.world, workers=workers)
+    source = batches(
+        run.data,
+        learner.done,
+        train.niter,
+        rank=process.rank,
+        world=process.world,
+        workers=workers,
+        pin=run.device.type == "cuda",
+    )
     shown = None if process.is_main else True
     with (
         tqdm(total=train.niter, initial=learner.done, unit="step", disable=shown) as bar,

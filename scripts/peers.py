@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from launcher import start
+from peer_parts import IMAGES, SIZE
 
 if TYPE_CHECKING:
     from peer_parts.images import Case
@@ -34,8 +35,8 @@ def build_parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("--testsets", type=Path, metavar="FOLDER", help="folder of CBSD68, LIVE1, LOL-eval15 and Rain100H")
     add("--photos", type=Path, metavar="FOLDER", help="validation photographs, for blur and holes")
-    add("--images", type=int, default=4, metavar="N", help="images of each set (default: %(default)s)")
-    add("--size", type=int, default=256, metavar="PIXELS", help="side of the crops (default: %(default)s)")
+    add("--images", type=int, default=IMAGES, metavar="N", help="images of each set (default: %(default)s)")
+    add("--size", type=int, default=SIZE, metavar="PIXELS", help="side of the crops (default: %(default)s)")
     add("--only", nargs="+", metavar="NAME", help="peers to run; ours always runs")
     add("--weights", default=WEIGHTS, metavar="FILE", help="our network (default: %(default)s)")
     add("--cache", type=Path, default=cache, metavar="FOLDER", help="where peers are installed (default: %(default)s)")

@@ -9,7 +9,7 @@ import yaml
 
 import codes
 
-from .documents import ROOT
+from .documents import PAGES, ROOT
 
 pytest.importorskip("mkdocs", reason="the extra 'docs' is not installed")
 pytest.importorskip("latex2mathml", reason="the extra 'docs' is not installed")
@@ -71,6 +71,14 @@ def test_every_page_is_in_the_navigation():
     made = {"options.md", "model-card.md", "changelog.md", "notebooks/quickstart.md"}
     tables = {name for name in there if name.startswith("results/embedded/tables/")}  # the report shows them
     assert set(listed) == (there | made) - tables
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_also_lead_somewhere_where_the_files_are_read(path):
+    """On a code host there is no site, and its made pages are files of other folders."""
+    text = re.sub(r"```.*?```|`[^`]*`", "", path.read_text(), flags=re.DOTALL)
+    links = re.findall(r"\]\(([^)#\s]+)", text)
+    assert [link for link in links if "://" not in link and not (path.parent / link).exists()] == []
 
 
 def test_a_link_to_nowhere_ends_the_build(tmp_path):

@@ -161,6 +161,29 @@ def test_many_evaluations_take_the_stated_subset(setup, tmp_path, few, capsys):
     assert {repr(cell) for cell in again.cells} == {repr(cell) for cell in results.cells}
 
 
+def test_whole_sets_are_restored_beside_the_parts_that_the_tables_are_of(setup, monkeypatch, capsys):
+    monkeypatch.setitem(catalogue.METHODS, "recommended", replace(METHODS["recommended"], nfes=(8, 5)))
+    command = ["--table", "rainy", "-opt", str(setup.file), "--results", str(setup.root)]
+    for name in ("mr-1", "mr-2", "pc", "posterior", "posterior-official", "euler", "euler-official"):
+        monkeypatch.setitem(catalogue.METHODS, name, replace(METHODS[name], nfes=(5,)))
+    command += ["--data", str(setup.data), "--images", "2", "--size", "16", "--full", "--fid", "none"]
+    assert main(command) == 0, capsys.readouterr().err
+    results = collect(setup.root)
+    assert {cell.images for cell in results.cells} == {2} and results.settings["set_size"] == 16
+    full = results.full
+    assert {(cell.task, cell.method, cell.nfe, cell.images) for cell in full.cells} == {
+        ("rainy", "recommended", nfe, 3) for nfe in (8, 5)
+    }
+    assert full.settings["set_size"] is None and full.settings["sets"]["rainy"]["images"] == 3
+    report = (setup.root / "REPORT.md").read_text()
+    section = report[report.index("## The paper's test sets in full") :].split("\n## ")[0]
+    assert "The paper's images: Rain100H, 3 of 100, whole images" in section
+    assert f"| 5 | Recommended solver | {full.cell('rainy', 'recommended', 5).metrics['psnr']:.2f} ± " in section
+    assert "|  | MR Sampler-1 | – (" in section
+    assert load(setup.root / "cells.json").full == full
+    assert "--data testsets --images 2 --size 16" in report and "--fid none --full`" in report
+
+
 def test_what_differs_is_said_for_each_network_and_set():
     sets = {"sets": {"noisy": {"folder": "CBSD68", "images": 68}}}
     ours = Results(settings={"model": "embedded", "size": 256, "parameters": 8_300_000, **sets})

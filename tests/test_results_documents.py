@@ -1,5 +1,6 @@
 """The committed results: README and documentation say what they say, and they stay small."""
 
+import json
 import re
 import subprocess
 from dataclasses import replace
@@ -59,13 +60,21 @@ def test_the_report_is_of_the_cells_beside_it(tmp_path):
     shown = [(name, caption, tmp_path / path) for name, path, caption in figures]
     write_report(committed(), tmp_path, [*TABLES, DATASETS], shown, files=False)
     assert (tmp_path / "REPORT.md").read_text() == (FOLDER / "REPORT.md").read_text()
-    assert (tmp_path / "cells.json").read_text() == (FOLDER / "cells.json").read_text()
+    for name in ("cells.json", "full.json"):
+        assert (tmp_path / name).read_text() == (FOLDER / name).read_text()
     assert all((FOLDER / path).is_file() for _, path, _ in figures)
 
 
 def test_results_are_of_the_network_that_comes_with_the_project():
     """Else run the tables again: docs/reproduce.md."""
     assert committed().settings["sha256"] == digest(ROOT / WEIGHTS)
+
+
+def test_study_and_peers_are_of_it_too():
+    """Else run scripts/study.py and scripts/peers.py again: docs/solvers.md, docs/peers.md."""
+    short = digest(ROOT / WEIGHTS)[:12]
+    assert f"- mr-universal: weights {short}, " in (ROOT / "docs" / "solvers.md").read_text()
+    assert json.loads((ROOT / "docs" / "peers.json").read_text())["sha256"].startswith(short)
 
 
 def test_links_lead_to_sections_of_the_report():
@@ -168,8 +177,13 @@ def test_numbers_of_the_four_sets_are_those_of_the_cells():
     assert text.count("from 14.62 to 26.49 ± 0.00") == 4 and "CBSD68 (noisy)" in text
     assert text.count("(paper ") == 4 and "CBSD68 (noisy) from 14.62 to 26.49 ± 0.00 (paper 27.51)" in text
     # Of parts of the images, the paper has no numbers.
-    text = BLOCKS["four-sets"](replace(results, settings={"sets": sets, "set_size": 64}))
+    part = replace(results, settings={"sets": sets, "set_size": 64})
+    text = BLOCKS["four-sets"](part)
     assert "(paper " not in text and "On crops of 64x64 pixels of the paper's own test images" in text
+    few = replace(part, settings={"sets": {task: {**known, "images": 4} for task, known in sets.items()}})
+    assert "On 4 of each set of the paper's own test images" in BLOCKS["four-sets"](few)
+    # Where whole sets were restored as well, they are told.
+    assert BLOCKS["four-sets"](replace(part, full=results)) == BLOCKS["four-sets"](results)
 
 
 def test_the_model_card_has_a_row_for_each_task_with_its_scores():

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from ..config import Options, OptionsError
 from ..figures import FIGURES
-from ..reproduce.catalogue import DATASETS, METHODS, TABLES, all_runs
+from ..reproduce.catalogue import DATASETS, DEFAULTS, METHODS, RECOMMENDED, TABLES, all_runs
 from ..reproduce.documents import fill
 from ..reproduce.drawing import NAMES as FIGURE_NAMES
 from ..reproduce.drawing import draw
@@ -35,11 +35,6 @@ resumes where it stopped; several processes share the work:
 _EXIT = "exit code: 0 all cells are there, 1 some are missing, 2 bad options, data or weights, 130 interrupted."
 
 OPTIONS = {"embedded": Path("options/paper/embedded.yml"), "daclip": Path("options/mrsampler.yml")}
-# Of photographs and whatever else an option file names; test sets are restored in full.
-IMAGES = {"embedded": 10, "daclip": None}
-SIZE = {"embedded": 256, "daclip": None}
-SUBSET = {"embedded": 10, "daclip": None}
-FID = {"embedded": "figure", "daclip": "all"}
 NAMES = (*TABLES, DATASETS, *FIGURE_NAMES)
 
 
@@ -54,7 +49,8 @@ def build_parser(prog: str) -> argparse.ArgumentParser:
     add("--images", type=at_least(1), metavar="N", help="images per task (test sets and daclip: all; photographs: 10)")
     add("--size", type=at_least(1), metavar="PIXELS", help="side of centre crops (photographs: 256; else whole images)")
     add("--subset", type=at_least(1), metavar="N", help="images at NFE 50 and 100 (embedded: 10; daclip: all)")
-    add("--fid", choices=["all", "figure", "none"], help="tasks with FID; figure: test sets, figure 2")
+    add("--full", action="store_true", help="where --images or --size cut the test sets: restore them whole as well")
+    add("--fid", choices=["all", "figure", "full", "none"], help="tasks with FID; figure: test sets and figure 2")
     add_overrides(parser, "device=cpu seed=1")
     add("--results", type=Path, metavar="DIR", help="folder for the results (default: results/reproduce/MODEL)")
     add("--report", type=Path, metavar="DIR", help="folder for report and tables (default: that of the results)")
@@ -68,8 +64,8 @@ def main(argv: Sequence[str] | None = None, prog: str = "reproduce.py") -> int:
     """`python scripts/reproduce.py --table NAME`: reproduce; returns the exit code."""
     parser = build_parser(prog)
     arguments = parser.parse_args(argv)
-    if not (arguments.table or arguments.list or arguments.render_only):
-        parser.error("nothing to do: --table NAME, --list or --render-only")
+    if not (arguments.table or arguments.data or arguments.list or arguments.render_only):
+        parser.error("nothing to do: --table NAME, --data DIR, --list or --render-only")
     if arguments.render_only:
         return run(_render_only, arguments)
     return run(_list if arguments.list else _reproduce, arguments)
@@ -89,17 +85,18 @@ def _setup(arguments: argparse.Namespace) -> "Setup":
     from ..reproduce.runs import Setup
 
     model = arguments.model
+    usual = DEFAULTS[model]
     return Setup(
         model=model,
         file=locate(arguments.opt or OPTIONS[model]),
         root=_results_folder(arguments),
         data=arguments.data,
-        images=arguments.images or IMAGES[model],
-        size=arguments.size or SIZE[model],
+        images=arguments.images or usual["images"],
+        size=arguments.size or usual["size"],
         set_images=arguments.images,
         set_size=arguments.size,
-        subset=arguments.subset or SUBSET[model],
-        fid=arguments.fid or FID[model],
+        subset=arguments.subset or usual["subset"],
+        fid=arguments.fid or usual["fid"],
         overrides=tuple(arguments.overrides),
     )
 
@@ -220,6 +217,10 @@ def _reproduce(arguments: argparse.Namespace) -> int:
                 logging.info("%s (%s left)", text, _duration(left / process.world))
 
             code, lines = work.run_all(setup, pairs, tasks, process, restorer, tell)
+            if code != 130 and arguments.full and (setup.set_images or setup.set_size):
+                of_sets = [task for task, method in pairs if method == RECOMMENDED]
+                more, others = work.run_full(setup, of_sets, process, restorer, logging.info)
+                code, lines = max(code, more), [*lines, *others]
             logging.info("the runs took %s", _duration(time.perf_counter() - start))
             if process.is_main and code != 130:
                 work.compute_figures(setup, tasks, restorer, names, base.seed)

@@ -44,7 +44,8 @@ FIGURES = {
         Figure(
             name="curves",
             title="Quality against the number of evaluations",
-            caption="Mean FID and LPIPS of every method on every task against the number of network evaluations (NFE); "
+            caption="Mean LPIPS, and FID where it was computed, of every method on every task against the number of "
+            "network evaluations (NFE); "
             "lower is better, both axes are logarithmic. Dashed with hollow markers: the values printed in the "
             "paper, of its own network, where the images are the paper's. Posterior and Euler use the published code's "
             "coefficients unless the legend says correct strides: those are made for 100 steps, and with fewer the run "
@@ -62,7 +63,7 @@ FIGURES = {
             draw=comparison.draw,
             stored=(("comparison", comparison.ComparisonRow),),
             collect="figures.collect:comparisons",
-            tasks=("low-light", "rainy", "hazy"),
+            tasks=("low-light", "rainy", "noisy"),
             evaluations=3 * 126,
         ),
         Figure(

@@ -79,7 +79,7 @@ def draw(trajectories: Sequence[Trajectory], images: Sequence[Pair], stem: Path,
         axis.annotate("degraded", mark, (7, -11), textcoords="offset points")
         mark = project(truth, plane)[0]
         axis.plot(*mark, "k*", markersize=14, zorder=6)
-        axis.annotate("clean", mark, (8, 6), textcoords="offset points", fontweight="bold")
+        axis.annotate("clean", mark, (0, 14), textcoords="offset points", fontweight="bold", ha="center", zorder=7)
         axis.set(xlabel="first principal component", ylabel="second principal component")
         axis.set_title(f"the plane shows {100 * share:.0f} % of the variance; NFE in brackets", loc="left")
         axis.legend(loc="upper center", bbox_to_anchor=(0.5, -0.09), ncols=2)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from ..evaluation.tables import markdown
 from ..names import TASKS, OptionsError
-from .catalogue import RECOMMENDED, TABLE_OF_TASK
+from .catalogue import PAPER_NFES, RECOMMENDED, TABLE_OF_TASK
 from .claims import CLAIMS, Claim
 from .findings import COLUMNS
 from .published import published
@@ -45,7 +45,7 @@ def _claims(results: Results) -> str:
         status = "supported (tests)" if claim.measure is None else claim.measure(results).status
         rests = "tests, named below" if claim.measure is None else f"report, {_link(claim)}"
         rows.append([str(claim.number), claim.text, claim.verdict, status, rests])
-    return markdown(["", "claim", "verdict", "by the new measurements", "rests on"], rows, "lllll").rstrip("\n")
+    return markdown(["", "claim", "verdict", "our verdict is", "rests on"], rows, "lllll").rstrip("\n")
 
 
 def _claim(number: int, results: Results) -> str:
@@ -70,6 +70,7 @@ def _run(results: Results) -> str:
 
 def _four_sets(results: Results) -> str:
     """The four test sets in one sentence: degraded, restored with the recommended evaluations, and the paper."""
+    results = results.full or results
     nfe = results.settings.get("recommended_nfe", 1)
     psnr, texts = COLUMNS["psnr"], []
     whole = _which(results) == _WHOLE  # else the paper's numbers are of other images
@@ -95,8 +96,8 @@ def _four_sets(results: Results) -> str:
 
 def _commits(results: Results) -> str:
     """The commits that the results were computed at."""
-    found = dict.fromkeys(str(commit)[:12] for commit in results.environment.get("commit", []))
-    return ", ".join(f"`{commit}`" for commit in found) or "unknown"
+    found = [str(commit) for commit in results.environment.get("commit", [])]
+    return ", ".join(f"`{commit[:12]}`" + " with changes" * commit.endswith("+") for commit in found) or "unknown"
 
 
 def _which(results: Results) -> str:
@@ -105,19 +106,20 @@ def _which(results: Results) -> str:
     fewer = {count for task, count in counts.items() if count < TEST_SETS[task].images}
     size = results.settings.get("set_size")
     crops = f"crops of {size}x{size} pixels of " if size else ""
-    some = f"{' to '.join(map(str, sorted({min(counts.values()), max(counts.values())})))} of " if fewer else ""
-    return f"{crops}{some}{_WHOLE}"
+    numbers = " to ".join(map(str, sorted({min(counts.values()), max(counts.values())}))) if counts else ""
+    return f"{crops}{f'{numbers} of each set of ' if fewer else ''}{_WHOLE}"
 
 
 def _card(results: Results) -> str:
     """What the network does on every task that was run, with the recommended and with eight evaluations."""
     nfe = results.settings.get("recommended_nfe", 1)
-    nfes = list(dict.fromkeys((nfe, 8)))
+    nfes = list(dict.fromkeys((nfe, PAPER_NFES[-1])))
     columns = [COLUMNS["psnr"], COLUMNS["lpips"]]
     rows = []
     for task in TASKS:
-        before = next((cell for cell in results.inputs if cell.task == task), None)
-        cells = [results.cell(task, RECOMMENDED, each) for each in nfes]
+        whole = results.full if results.full is not None and results.test_set(task) else results
+        before = next((cell for cell in whole.inputs if cell.task == task), None)
+        cells = [whole.cell(task, RECOMMENDED, each) for each in nfes]
         if before is None or None in cells:
             continue
         known = results.test_set(task)
@@ -130,9 +132,10 @@ def _card(results: Results) -> str:
     if not rows:
         return "Not measured yet."
     names = ["degraded", *(f"{each} evaluation{'s' * (each > 1)}" for each in nfes)]
-    header = ["task", "images of", "", *(f"{column.label} {name}" for column in columns for name in names)]
-    size = results.settings.get("set_size")
-    crops = f" Of each image the middle {size} pixels." if size else ""
+    header = ["task", "images of", "images", *(f"{column.label} {name}" for column in columns for name in names)]
+    size = results.settings.get("size" if results.full is not None else "set_size")
+    of = "photograph the middle" if results.full is not None else "image the middle"
+    crops = f" Of each {of} {size} pixels." if size else ""
     return f"{markdown(header, rows, 'llr')}\n± is one standard error.{crops} Commit {_commits(results)}."
 
 

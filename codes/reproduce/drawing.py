@@ -35,7 +35,7 @@ def curve_points(results: Results) -> list[CurvePoint]:
                 cell = results.cell(task, method, nfe)
                 if cell is not None:
                     points.append(CurvePoint(task=task, method=name, nfe=nfe, values=dict(cell.metrics)))
-        if results.same_model or results.test_set(task) is not None:
+        if results.same_model or results.is_whole_set(task):
             for record in published()[TABLE_OF_TASK[task]].records():
                 values: dict[str, float | None] = {name: float(record[name.upper()]) for name in METRICS}
                 points.append(

@@ -80,7 +80,7 @@ EXPECTATIONS = (
     ),
     Expectation(
         text="Noise prediction collapses at 5 and 10 evaluations and not at 50.",
-        why="The second-order SDE scheme is linearly unstable for steps h > 0.537 in lambda, i.e. below 19 evaluations "
+        why="The second-order SDE scheme is linearly unstable for steps h > 0.536 in lambda, i.e. below 19 evaluations "
         "on a uniform grid, with the exact score too (`test_noise_prediction_is_unstable_for_large_steps`, "
         "`test_noise_prediction_collapses_with_the_exact_score`).",
         otherwise="The reference is data prediction at 50 evaluations; if noise prediction is below it at 50, the "

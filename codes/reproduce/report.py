@@ -1,12 +1,14 @@
 """The report: tables, figures, what theory expected and what came out, and where it ran."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from ..evaluation import tables
 from ..evaluation.statistics import RULE
 from ..evaluation.tables import QUALITY
-from .catalogue import DATASETS, MANY, METHODS, TABLE_OF_TASK, TABLES, Table, all_runs
+from .catalogue import DATASETS, DEFAULTS, MANY, METHODS, TABLE_OF_TASK, TABLES, Table, all_runs, full_table
 from .findings import evaluations, orders, speed_up, theory
 from .published import published, remarks
 from .render import MISSING, ComparedRow, compared_rows, csv_text, markdown, shown_columns, verdict_table
@@ -16,9 +18,9 @@ from .verdicts import ENOUGH, NOT, RULES
 
 _EMBEDDED = """\
 **The paper's numbers (in brackets) are of another network**: DA-CLIP's universal network. Where the images are the
-paper's own, the difference to its number (ours minus the paper's) stands behind it: it says what the two networks
-differ in. Where they are not, the paper's numbers show the shape of the curves alone: how a method changes from 100
-evaluations to 5. Each table says which it is."""
+paper's own, all of them and whole, the difference to its number (ours minus the paper's) stands behind it: it says what
+the two networks differ in. Where they are not, the paper's numbers show the shape of the curves alone: how a method
+changes from 100 evaluations to 5. Each table says which it is."""
 
 _DACLIP = """\
 In brackets: the paper's number, and the difference to it (ours minus the paper's)."""
@@ -52,6 +54,7 @@ def write_report(
     others = [table for table in chosen if table not in of_a_task and table.name != "overview"]
     sections = [
         _introduction(results, files),
+        _full(results),
         _reproduced(results, chosen),
         *(_table_section(results, table) for table in chosen if table.name == "overview"),
         theory(results),
@@ -98,7 +101,6 @@ def _introduction(results: Results, files: bool) -> str:
     weights = f"`{settings.get('weights', '?')}`, sha256 `{str(settings.get('sha256', '?'))[:16]}`"
     found = [str(commit) for commit in results.environment.get("commit", [])]
     commits = ", ".join(f"`{commit[:12]}`" + " with changes" * commit.endswith("+") for commit in found) or "unknown"
-    data = " --data testsets" if settings.get("sets") else ""
     where = "Every table is in `tables/` as Markdown and CSV (all digits), and the" if files else "The"
     return (
         "# The paper's tables, reproduced\n\n"
@@ -106,11 +108,54 @@ def _introduction(results: Results, files: bool) -> str:
         f"[arXiv:2502.07856](https://arxiv.org/abs/2502.07856)) with {network}.\n\n"
         f"- weights: {weights}\n- images: {_images(results)}; seed {settings.get('seed', 0)}\n"
         f"- cells: {len(results.cells)} of {wanted} (a cell is a task, a method and a number of evaluations)\n"
-        f"- commit: {commits}\n- command: `python scripts/reproduce.py --table all --model {model}{data}`\n\n"
+        f"- commit: {commits}\n- command: `{command(results)}`\n\n"
         f"{_DACLIP if results.same_model else _EMBEDDED}\n\n{_READING.format(missing=MISSING, rule=RULE)}\n\n"
         f"{where} numbers behind the tables are in `{CELLS_FILE}`, with the values of each image. What they mean for "
         "the paper's claims is in the project's `docs/CLAIMS.md`.\n"
     )
+
+
+def command(results: Results) -> str:
+    """The command that gives these results."""
+    settings = results.settings
+    usual = DEFAULTS.get(settings.get("model", ""), {})
+    given = {
+        "--data": "testsets" if settings.get("sets") else None,
+        "--images": settings.get("set_images") or _unusual(settings, usual, "images"),
+        "--size": settings.get("set_size") or _unusual(settings, usual, "size"),
+        "--subset": _unusual(settings, usual, "subset"),
+        "--fid": None if _has_fid(results) else "full" if results.full and _has_fid(results.full) else "none",
+    }
+    options = [f"{name} {value}" for name, value in given.items() if value] + ["--full"] * (results.full is not None)
+    return " ".join(["python scripts/reproduce.py --table all --model", settings.get("model", "?"), *options])
+
+
+def _has_fid(results: Results) -> bool:
+    return any("fid" in cell.metrics for cell in results.cells)
+
+
+def _unusual(settings: dict[str, Any], usual: dict[str, Any], name: str) -> Any:
+    return None if settings.get(name) == usual.get(name) else settings.get(name)
+
+
+def _full(results: Results) -> str:
+    """The recommended solver on whole test sets, where the tables are of parts of them."""
+    full = results.full
+    if full is None:
+        return ""
+    texts = [
+        "## The paper's test sets in full\n",
+        "All images of each set, whole, restored with the recommended solver; in brackets what the paper printed for "
+        f"DA-CLIP's network. The tables below are of {_images(replace(results, full=None))}.\n",
+    ]
+    for task, known in TEST_SETS.items():
+        nfes = tuple(sorted({cell.nfe for cell in full.cells if cell.task == task}, reverse=True))
+        if nfes:
+            table = full_table(task, nfes)
+            rows = compared_rows(table, table.parts[0], full)
+            texts.append(f"{known.folder}. {what_differs(full, task)}\n")
+            texts.append(markdown(rows, shown_columns(rows, table.columns), with_difference=True))
+    return "\n".join(texts)
 
 
 def _images(results: Results) -> str:
@@ -161,9 +206,7 @@ def _table_section(results: Results, table: Table, level: str = "##") -> str:
         texts.append(f"{part.title}{source}{_coverage(rows)}\n")
         if part.task is not None and table.columns == QUALITY:
             texts.append(f"{what_differs(results, part.task)}\n")
-        whole = results.settings.get("set_size") is None
-        same = whole and part.task is not None and results.test_set(part.task) is not None
-        texts.append(markdown(rows, columns, results.same_model or same))
+        texts.append(markdown(rows, columns, results.same_model or results.is_whole_set(part.task)))
         if any(row.verdicts for row in rows):
             texts.append(
                 f"<details>\n<summary>Published, ours, difference, verdict</summary>\n\n"

@@ -3,7 +3,7 @@
 import json
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -11,10 +11,14 @@ from typing import Any
 from ..evaluation.records import INPUT, Record, read_records, read_scores, record_of, with_scores
 from ..evaluation.statistics import Estimate, estimate, paired, pooled
 from ..evaluation.tables import QUALITY
-from ..runtime.files import read_json, read_lines
+from ..runtime.files import read_json, read_lines, write_atomically
+from ..runtime.problems import Damaged
 from .catalogue import METHODS, SAME
+from .testsets import TEST_SETS
 
-CELLS_FILE = "cells.json"
+CELLS_FILE, FULL_FILE = "cells.json", "full.json"
+SETTINGS_FILE = "made-for.json"
+FULL = "full"  # folder of the runs on whole test sets
 RUNS = "runs"
 METRICS = tuple(column.name for column in QUALITY)
 _DIGITS = {"psnr": 3, "ssim": 5, "lpips": 5}  # of the values of single images, which errors are computed from
@@ -50,13 +54,19 @@ class Cell:
 
 @dataclass(frozen=True, kw_only=True)
 class Results:
-    """All cells of a reproduction, its settings and environment."""
+    """All cells of a reproduction, its settings and environment.
+
+    inputs   scores of the degraded images, by task
+    full     where the others are of parts of the paper's test sets: the recommended solver on all of their images,
+             whole
+    """
 
     settings: dict[str, Any] = field(default_factory=dict)
     environment: dict[str, Any] = field(default_factory=dict)
     cells: tuple[Cell, ...] = ()
     notes: tuple[str, ...] = ()
-    inputs: tuple[Cell, ...] = ()  # scores of the degraded images, by task
+    inputs: tuple[Cell, ...] = ()
+    full: "Results | None" = None
 
     def cell(self, task: str, method: str, nfe: int) -> Cell | None:
         """One cell, None where it is missing."""
@@ -110,6 +120,12 @@ class Results:
         found: dict[str, Any] | None = self.settings.get("sets", {}).get(task)
         return found
 
+    def is_whole_set(self, task: str | None) -> bool:
+        """Whether a task's images are those of the paper's test set: all of them, and whole."""
+        found = None if task is None else self.test_set(task)
+        whole = self.settings.get("set_size") is None
+        return whole and found is not None and found["images"] == TEST_SETS[str(task)].images
+
 
 def run_folder(root: Path, task: str, method: str) -> Path:
     """Where the run of a method on a task is kept."""
@@ -123,9 +139,19 @@ def label(method: str, nfe: int) -> str:
 
 def collect(root: Path) -> Results:
     """The results below a folder: from its runs, else its cells.json; raises FileNotFoundError without either."""
-    settings_file = root / "made-for.json"
+    settings_file = root / SETTINGS_FILE
     if not settings_file.is_file():  # not where runs were made
         return load(root / CELLS_FILE)
+    settings = read_json(settings_file)
+    whole = _collect(root / FULL, {**settings, "set_images": None, "set_size": None})
+    counts = {cell.task: cell.images for cell in whole.cells}
+    sets = {task: {**known, "images": counts.get(task, 0)} for task, known in settings.get("sets", {}).items()}
+    whole = replace(whole, settings={**whole.settings, "sets": sets})
+    return replace(_collect(root, settings), full=whole if whole.cells else None)
+
+
+def _collect(root: Path, settings: dict[str, Any]) -> Results:
+    """The results of the runs below a folder."""
     cells: list[Cell] = []
     inputs: dict[str, Cell] = {}
     notes: list[str] = []
@@ -134,7 +160,7 @@ def collect(root: Path) -> Results:
         task, method = folder.parent.name, folder.name
         if method not in METHODS or not (folder / "summary.json").is_file():
             continue
-        summary = json.loads((folder / "summary.json").read_text())
+        summary = read_json(folder / "summary.json")
         records = [*with_scores(read_records(folder).values(), read_scores(folder)), *_input_records(folder)]
         nfe_of = {label(method, nfe): nfe for nfe in METHODS[method].nfes}
         most = max((row["images"] for row in summary["rows"]), default=0)
@@ -149,9 +175,7 @@ def collect(root: Path) -> Results:
             elif row["solver"] == INPUT and row["images"] >= (inputs[task].images if task in inputs else 0):
                 inputs[task] = Cell(method=INPUT, nfe=0, seconds=0.0, **numbers)
         notes += [note for note in summary["notes"] if note not in notes and not note.startswith("fewer images")]
-        if (folder / "environment.json").is_file():
-            starts += json.loads((folder / "environment.json").read_text())
-    settings = read_json(settings_file)
+        starts += read_json(folder / "environment.json") or []
     return Results(
         settings=settings,
         environment=_environment(starts),
@@ -192,7 +216,15 @@ def _environment(starts: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def save(results: Results, path: Path) -> None:
-    """Write results so that they can be rendered anywhere; values of images in the order of `names`."""
+    """Write results so that they can be rendered anywhere; values of images in the order of `names`.
+
+    Those of whole test sets go into a file beside it.
+    """
+    full = path.with_name(FULL_FILE)
+    if results.full is not None:
+        save(results.full, full)
+    elif path.name == CELLS_FILE:
+        full.unlink(missing_ok=True)
     names = {
         task: sorted({name for cell in cells for values in cell.values.values() for name in values})
         for task, cells in _by_task([*results.inputs, *results.cells]).items()
@@ -220,7 +252,7 @@ def save(results: Results, path: Path) -> None:
         for key, cells in lists.items()
     ]
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(",\n".join([head, *parts]) + "\n}\n", encoding="utf-8")
+    write_atomically(path, (",\n".join([head, *parts]) + "\n}\n").encode())
 
 
 def _by_task(cells: Iterable[Cell]) -> dict[str, list[Cell]]:
@@ -232,7 +264,10 @@ def _by_task(cells: Iterable[Cell]) -> dict[str, list[Cell]]:
 
 def load(path: Path) -> Results:
     """Read what `save` wrote."""
-    content = json.loads(path.read_text(encoding="utf-8"))
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError:
+        raise Damaged(f"{path}: damaged, no JSON; write it again from the runs: reproduce.py --render-only") from None
     names = content.pop("names")
 
     def made(cell: dict[str, Any]) -> Cell:
@@ -243,4 +278,6 @@ def load(path: Path) -> Results:
         return Cell(**{**cell, "values": values})
 
     content |= {key: tuple(made(cell) for cell in content[key]) for key in ("cells", "inputs")}
-    return Results(**{**content, "notes": tuple(content["notes"])})
+    full = path.with_name(FULL_FILE)
+    whole = load(full) if path.name == CELLS_FILE and full.is_file() else None
+    return Results(**{**content, "notes": tuple(content["notes"]), "full": whole})

@@ -23,10 +23,12 @@ from ..networks.recommended import given
 from ..restoration.restorer import Restorer
 from ..rows import METRICS, load
 from ..runtime.distributed import Process
+from ..runtime.files import read_json
+from ..runtime.problems import Damaged
 from ..study.bench import crops, fingerprint, open_folder
-from .catalogue import MANY, METHODS, RECOMMENDED
+from .catalogue import MANY, METHODS, PAPER_NFES, RECOMMENDED
 from .drawing import DATA
-from .results import label, run_folder
+from .results import FULL, label, run_folder
 from .testsets import TEST_SETS, dataset_options
 
 FIGURE_SIDE = 192  # pixels of the images that the figures show, from their middle
@@ -54,7 +56,7 @@ class Setup:
     set_images: int | None = None
     set_size: int | None = None
     subset: int | None = None
-    fid: str = "all"  # all, figure, none
+    fid: str = "all"  # all, figure, full, none
     overrides: tuple[str, ...] = ()
 
     def of_set(self, task: str) -> bool:
@@ -271,15 +273,54 @@ def parts(setup: Setup, method: str, images: int) -> list[tuple[int, tuple[int, 
 
 def complete(setup: Setup, task: str, method: str, images: int, names: Sequence[str]) -> bool:
     """Whether the summary of a run has all its cells, on all images, with all metrics."""
-    path = run_folder(setup.root, task, method) / "summary.json"
-    if not path.is_file():
+    try:
+        summary = read_json(run_folder(setup.root, task, method) / "summary.json")
+    except Damaged:
         return False
-    rows = {row["solver"]: row for row in json.loads(path.read_text())["rows"]}
+    rows = {row["solver"]: row for row in (summary or {"rows": []})["rows"]}
     wanted = {nfe: rows.get(label(method, nfe)) for nfe in METHODS[method].nfes}
     return all(
         row is not None and row["images"] == setup.count(images, nfe) and set(names) <= set(row["metrics"])
         for nfe, row in wanted.items()
     )
+
+
+def run_full(
+    setup: Setup, names: Sequence[str], process: Process, restorer: Restorer, tell: Callable[[str], None]
+) -> tuple[int, list[str]]:
+    """Where parts of test sets were restored: the recommended solver on all of their images, whole."""
+    setup = full_setup(setup)
+    base = base_options(setup)
+    recommended = recommended_options(restorer)
+    code = 0
+    problems: dict[str, None] = {}
+    for task, images in find_tasks(setup, base)[0].items():
+        if task not in names or not setup.of_set(task):
+            continue
+        for nfe in full_nfes(restorer):
+            if process.is_main:
+                tell(f"{TEST_SETS[task].folder}, all images, whole: {nfe} evaluation{'s' * (nfe > 1)}")
+            options = run_options(setup, base, task, RECOMMENDED, nfes=[nfe], recommended=recommended)
+            scorer, notes = make_scorer(options.metrics.names, options.metrics.crop_border, restorer.device)
+            chosen = replace(restorer, solvers=tuple(build_solvers(options, restorer.sde)))
+            outcome = test_run(options, [images], chosen, scorer, process, notes=notes).outcome
+            problems |= dict.fromkeys(line for lines in outcome.problems.values() for line in lines)
+            code = max(code, outcome.exit_code)
+            if outcome.interrupted:
+                return code, list(problems)
+    return code, list(problems)
+
+
+def full_setup(setup: Setup) -> Setup:
+    """The same for whole test sets, in a folder of its own."""
+    fid = "none" if setup.fid == "none" else "figure"
+    return replace(setup, root=setup.root / FULL, set_images=None, set_size=None, fid=fid)
+
+
+def full_nfes(restorer: Restorer) -> tuple[int, ...]:
+    """The recommended number of evaluations, and the fewest of the paper's tables."""
+    recommended = restorer.recommended.nfe if restorer.recommended is not None else NFE
+    return tuple(dict.fromkeys((recommended, PAPER_NFES[-1])))
 
 
 # ---- what the figures show

@@ -370,4 +370,8 @@ def _notes(folder: Path) -> list[str]:
         else:
             about = f"{about}, {made['images']} images"
         notes.append(f"{path.parent.name}: {about}, {made['size']} pixels")
-    return notes
+    commits = dict.fromkeys(
+        str(start["commit"]) for start in read_json(folder / "environment.json") or [] if start["commit"]
+    )
+    named = ", ".join(f"`{commit[:12]}`" + " with changes" * commit.endswith("+") for commit in commits)
+    return [*notes, f"measured at commit {named or 'unknown'}"]

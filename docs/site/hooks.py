@@ -27,6 +27,13 @@ def on_files(files: Files, config: Any) -> Files:
     return files
 
 
+def on_page_markdown(text: str, **_: Any) -> str:
+    """Links to files of other folders, and to the notebook, lead to their pages here."""
+    for page, source in {**ELSEWHERE, f"{NOTEBOOK}.md": f"{NOTEBOOK}.ipynb"}.items():
+        text = re.sub(rf"\]\((?:\.\./)?{re.escape(source)}(?=[#)])", f"]({page}", text)
+    return text
+
+
 def on_page_content(html_text: str, **_: Any) -> str:
     """Formulas as MathML, which browsers draw without a script."""
     return _FORMULA.sub(lambda match: mathml(match[3], block=match[2] == "["), html_text)

@@ -41,8 +41,8 @@ SETS = (
     Set("jpeg-compressed", "LIVE1", "LIVE1, JPEG of quality 10"),
     Set("low-light", "LOL-eval15", "LOL, evaluation set", paired=True),
     Set("rainy", "Rain100H", "Rain100H", paired=True),
-    Set("motion-blurry", PHOTOS, "validation photographs, motion blur"),
-    Set("uncompleted", PHOTOS, "validation photographs, holes in a quarter of the image"),
+    Set("motion-blurry", PHOTOS, "Validation photographs, motion blur"),
+    Set("uncompleted", PHOTOS, "Validation photographs, holes in a quarter of the image"),
 )
 
 

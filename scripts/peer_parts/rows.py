@@ -42,7 +42,7 @@ _TENSORFLOW = ("tensorflow-cpu==2.21.0", "numpy==2.4.6", "pillow==13.0.0")
 def _maxim(kind: str, task: str, sha256: str, note: str) -> Peer:
     return Peer(
         name=f"maxim-{kind}",
-        title=f"MAXIM, {kind}",
+        title=f"MAXIM ({kind})",
         tasks=(task,),
         method="maxim.py",
         installs=_TENSORFLOW,
@@ -92,7 +92,7 @@ def peers(weights: str) -> tuple[Peer, ...]:
         ),
         Peer(
             name="non-local-means",
-            title="OpenCV, non-local means",
+            title="OpenCV (non-local means)",
             tasks=("noisy", "jpeg-compressed"),
             method="non-local means",
             options={"h": {"noisy": 30, "jpeg-compressed": 7}},
@@ -108,7 +108,7 @@ def peers(weights: str) -> tuple[Peer, ...]:
             "enhancement",
             "low-light",
             "02b0064970d10dcd7aea07459ef7c03f12c18c432c8c7fb6ebbc2bd8d816465c",
-            "MIT; trained on LOL, the training part of this very set",
+            "MIT; trained on the training part of LOL, of which these images are the evaluation part",
         ),
         _maxim(
             "deraining",
@@ -125,7 +125,7 @@ def peers(weights: str) -> tuple[Peer, ...]:
         *(
             Peer(
                 name=method,
-                title=f"OpenCV, {title}",
+                title=f"OpenCV ({title})",
                 tasks=("uncompleted",),
                 method="inpainting",
                 options={"method": method},

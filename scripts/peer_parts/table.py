@@ -9,6 +9,8 @@ from codes.evaluation.statistics import Estimate
 from codes.evaluation.tables import markdown
 from codes.study.candidates import deficit
 
+from . import IMAGES, SIZE
+
 INPUT = "degraded image"
 _METRICS = {"psnr": 2, "ssim": 3, "lpips": 3}  # digits
 
@@ -88,7 +90,7 @@ def table(rows: Sequence[Row]) -> str:
 
 
 def sentence(rows: Sequence[Row], ours: str) -> str:
-    """Who wins the task in PSNR, by how much, and at what cost."""
+    """Who wins the task in PSNR, by how much, what of LPIPS, and at what cost."""
     mine = next(row for row in rows if row.title == ours)
     others = [row for row in rows if row.psnr_gain is not None and not row.title.startswith("MR Sampler")]
     if not others:
@@ -103,6 +105,9 @@ def sentence(rows: Sequence[Row], ours: str) -> str:
         outcome = f"Ours is better than {best.title}, the best peer, by {-gain[0]:.2f} ± {gain[1]:.2f} dB"
     if not mine.seconds or not best.seconds:
         return f"{outcome}."
+    if best.lpips_gain is not None and gain_text(best.lpips_gain, 3) != "none":
+        better = "lower (better)" if best.lpips_gain[0] < 0 else "higher (worse)"
+        outcome += f", and its LPIPS is {better} by {abs(best.lpips_gain[0]):.3f} ± {best.lpips_gain[1]:.3f}"
     ratio = best.seconds / mine.seconds
     cost = f"{ratio:.1f} times" if ratio >= 1 else f"1/{1 / ratio:.1f} of"
     return f"{outcome}; it takes {cost} the processor time of ours."
@@ -129,7 +134,7 @@ def page(results: Mapping[str, Any]) -> str:
     ours = results["ours"]
     parts = [
         "# Peers",
-        _INTRODUCTION.format(**results),
+        _INTRODUCTION.format(**results, unusual=_unusual(results)),
     ]
     for task, rows in tasks.items():
         parts.append(f"## {results['titles'][task]}")
@@ -144,19 +149,25 @@ def page(results: Mapping[str, Any]) -> str:
     return "\n\n".join(parts) + "\n"
 
 
+def _unusual(results: Mapping[str, Any]) -> str:
+    """The options of the command that are not its defaults."""
+    usual = {"images": IMAGES, "size": SIZE}
+    return "".join(f" --{name} {results[name]}" for name, value in usual.items() if results[name] != value)
+
+
 _INTRODUCTION = """\
 What a user could take instead of this project's network, from the usual registries: quality and cost on the same
 images, measured in one run. None of it is a dependency. A network or a filter made for one task has less to do than
 ours, which is not told the task, the level of the noise or the place of the holes: where such a peer wins, the table
 says by how much, and at what cost. Nothing about our network, solver or thresholds was chosen by these numbers.
 
-Up to {images} images of each set, the middle {size} pixels; noise is clipped to 8 bits. Differences are to our default
+Up to {images} images of each set, the middle {size} pixels; noise is clipped and rounded to 8 bits. Differences are to our default
 (*{ours}*), means over the same images with their standard errors; one within two standard errors is called none.
 Seconds are processor time per megapixel, of all threads together, without loading. Network: `{weights}`, SHA-256
 {sha256}, measured at commit {commit}.
 
 ```bash
-python scripts/peers.py --testsets TESTSETS --photos photos/val --document docs/peers.md
+python scripts/peers.py --testsets TESTSETS --photos photos/val{unusual} --document docs/peers.md
 ```
 
 makes this page anew: `TESTSETS` holds the folders CBSD68, LIVE1, LOL-eval15 (LQ, GT) and Rain100H (LQ, GT). Peers are

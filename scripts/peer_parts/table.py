@@ -161,8 +161,9 @@ images, measured in one run. None of it is a dependency. A network or a filter m
 ours, which is not told the task, the level of the noise or the place of the holes: where such a peer wins, the table
 says by how much, and at what cost. Nothing about our network, solver or thresholds was chosen by these numbers.
 
-Up to {images} images of each set, the middle {size} pixels; noise is clipped and rounded to 8 bits. Differences are to our default
-(*{ours}*), means over the same images with their standard errors; one within two standard errors is called none.
+Up to {images} images of each set, the middle {size} pixels; noise is clipped and rounded to 8 bits. Differences are to
+our default (*{ours}*), means over the same images with their standard errors; one within two standard errors is called
+none.
 Seconds are processor time per megapixel, of all threads together, without loading. Network: `{weights}`, SHA-256
 {sha256}, measured at commit {commit}.
 

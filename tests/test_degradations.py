@@ -122,7 +122,7 @@ def test_messages_for_what_is_unknown_or_unusable():
         degrade("rainy", scene(), 0, densty=1)
     with pytest.raises(ValueError, match=r"share of holes must be in \[0, 0.95\], got 1.5"):
         degrade("uncompleted", scene(), 0, share=1.5)
-    with pytest.raises(ValueError, match=r"at least 32x32 pixels is needed, got \(16, 64, 3\)"):
+    with pytest.raises(ValueError, match="64x16 is too small to be degraded \\(rainy\\), at least 32x32"):
         degrade("rainy", np.zeros((16, 64, 3), np.float32), 0)
 
 

@@ -265,6 +265,15 @@ def test_an_image_without_room_for_restoring_it_is_not_even_decoded_c2(place, ca
     assert decoded and not any("large" in name for name in decoded) and "3 (-1)" in printed
 
 
+def test_a_clean_image_that_is_too_small_to_be_degraded_is_left_out_c2(place, capsys):
+    small = place / "data" / "rainy" / "GT" / "000.png"  # the first one: those after it are restored
+    save_image(np.full((16, 20, 3), 90, np.uint8), small)
+    clean = {"datasets": {"val": {"mode": "GT", "dataroot_GT": str(small.parent), "degradation": ["rainy"]}}}
+    folder = run_one(place, 1, name="clean", **clean).with_name("clean")
+    assert f"left out: {small}: 20x16 is too small to be degraded (rainy), at least 32x32" in capsys.readouterr().out
+    assert [Path(path).name for path in images_of(folder)] == ["001.png", "002.png"]
+
+
 def test_a_name_that_is_not_utf8_is_left_out_c3(place, capsys):
     for kind in ("LQ", "GT"):
         folder = os.fsencode(place / f"data/rainy/{kind}")

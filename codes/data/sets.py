@@ -15,6 +15,7 @@ from ..runtime.files import digest
 from ..runtime.paths import locate
 from .degradations import (
     Degrade,
+    TooSmall,
     enlarged,
     gaussian_noise,
     mask_inpainting,
@@ -101,6 +102,8 @@ def load_item(task: Task, item: Item, seed: int, *, bytes_per_pixel: float = 0.0
             lq = Picture(rgb=task.degrade(gt.rgb, np.random.default_rng(seed)))
     except ImageError as error:
         return Loaded(item=item, seed=seed, problem=str(error))
+    except TooSmall as error:
+        return Loaded(item=item, seed=seed, problem=f"{item.gt}: {error}")
     except UnicodeEncodeError:
         return Loaded(item=item, seed=seed, problem=f"{item.lq or item.gt}: its name is not UTF-8; rename the file")
     except MemoryError:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from ..data.degradations import DEGRADATIONS, Degrade, enlarged
+from ..data.degradations import DEGRADATIONS, LEAST, Degrade, TooSmall, enlarged
 from ..data.images import ImageError, from_uint8, read_image, to_uint8
 from ..data.pairs import Item
 from ..data.resizing import scaled
@@ -271,7 +271,10 @@ class TrainingSet(Dataset[Sample]):
         if task.name not in self._degrade:
             self._degrade[task.name] = task.degradation()
         clean = self._region(task, item, patch, rng)
-        degraded = self._degrade[task.name](clean, rng)
+        try:
+            degraded = self._degrade[task.name](clean, rng)
+        except TooSmall as error:
+            raise ImageError(f"{item.gt}: {error}") from error
         return self._patch(clean, patch, rng, degraded)
 
     def _varied(
@@ -287,9 +290,11 @@ class TrainingSet(Dataset[Sample]):
         pixels = self._cache.read(str(item.gt))
         around = patch + MARGIN
         side = max(around, min(3 * patch, WHOLE)) if task.name in WIDE else around
-        _check_size(pixels, patch, str(item.gt))
-        # Log-uniform, but large enough to leave a whole patch.
-        scale = max(self.plan.min_scale ** rng.uniform(), patch / min(pixels.shape[:2]))
+        # Not every rule needs LEAST pixels: the published noise does not, and those that do say so.
+        _check_size(pixels, max(patch, LEAST) if task.varied else patch, str(item.gt))
+        short = min(pixels.shape[:2])
+        # Log-uniform, but large enough to leave a whole patch, and what can be degraded.
+        scale = max(self.plan.min_scale ** rng.uniform(), max(patch, min(LEAST, short)) / short)
         height, width = (min(round(side / scale), length) for length in pixels.shape[:2])
         region = _window(pixels, height, width, _corner(pixels, height, width, rng))
         return from_uint8(self._turned(scaled(region, scale), rng.uniform(size=3)))

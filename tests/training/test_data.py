@@ -12,6 +12,7 @@ import torch
 
 from codes.commands.train import main as train
 from codes.config import load_options
+from codes.data.degradations import tensor_degradation
 from codes.data.images import save_image
 from codes.data.pairs import Item
 from codes.sde import MeanRevertingSDE
@@ -176,6 +177,20 @@ def test_bad_images_are_named(tmp_path):
     assert problem("gt.png", "gt.png") == f"{tmp_path}/gt.png: 60x20 is smaller than the patches of 24x24"
     assert problem("lq.png", "gt.png") == f"{tmp_path}/lq.png: 30x20 does not fit {tmp_path}/gt.png, 60x20"
     assert "text.png: not an image in a known format" in problem("text.png", "gt.png")
+
+
+def test_images_too_small_to_be_degraded_are_named_and_others_not_shrunk_below_that(tmp_path):
+    """Patches of 16 pixels: an image has to have 32 all the same, and one of 40 keeps as many."""
+
+    def samples(file: Path, height: int, width: int) -> list[Any]:
+        save_image(photo(np.random.default_rng(0), height, width), file)
+        task = TrainTask(name="rainy", items=(Item("x", None, file),), degradation=lambda: tensor_degradation("rainy"))
+        plan = DataPlan(tasks=(task,), times=Times((1.0,)), patch=16, batch=4, min_scale=0.25, rotate=False)
+        return [TrainingSet(plan)[number] for number in range(8)]
+
+    said = f"{tmp_path}/small.png: 20x16 is too small to be degraded (rainy), at least 32x32 pixels are needed"
+    assert {sample.problem for sample in samples(tmp_path / "small.png", 16, 20)} == {said}
+    assert {tuple(sample.gt.shape) for sample in samples(tmp_path / "large.png", 40, 44)} == {(3, 16, 16)}
 
 
 def test_bad_images_stop_the_training(copy, capsys):

@@ -18,7 +18,9 @@ from .published import Degrade, enlarged, gaussian_noise, mask_inpainting, maske
 
 __all__ = [
     "DEGRADATIONS",
+    "LEAST",
     "Degrade",
+    "TooSmall",
     "degrade",
     "enlarged",
     "gaussian_noise",
@@ -27,6 +29,12 @@ __all__ = [
     "super_resolution",
     "tensor_degradation",
 ]
+
+LEAST = 32  # pixels of the shorter side of an image that these functions degrade
+
+
+class TooSmall(ValueError):
+    """An image that is too small to be degraded; the message lacks the name of its file."""
 
 
 def degrade(name: str, image: Image, rng: np.random.Generator | int, **strength: object) -> Image:
@@ -37,8 +45,11 @@ def degrade(name: str, image: Image, rng: np.random.Generator | int, **strength:
     for keyword in strength:
         if keyword not in keywords:
             raise unknown(f"strength of {name!r}", keyword, keywords)
-    if image.ndim != 3 or image.shape[2] != 3 or min(image.shape[:2]) < 32:
-        raise ValueError(f"an image (H, W, 3) of at least 32x32 pixels is needed, got {image.shape}")
+    if image.ndim != 3 or image.shape[2] != 3:
+        raise ValueError(f"an image (H, W, 3) is needed, got {image.shape}")
+    if min(image.shape[:2]) < LEAST:
+        size = f"{image.shape[1]}x{image.shape[0]}"
+        raise TooSmall(f"{size} is too small to be degraded ({name}), at least {LEAST}x{LEAST} pixels are needed")
     generator = np.random.default_rng(rng) if isinstance(rng, int) else rng
     degraded: Image = function(np.ascontiguousarray(image, np.float32), generator, **strength)
     return degraded

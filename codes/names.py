@@ -1,6 +1,7 @@
 """The vocabulary of the project, and errors for words that are not in it."""
 
 import difflib
+import os
 import re
 from collections.abc import Callable, Iterable
 from typing import Any, Literal, TypeVar, get_args
@@ -20,13 +21,31 @@ _FOLDER = re.compile(r"\w[\w.+ -]*")
 FOLDER_NAME = "a name of letters, digits, '.', '_', '-' that starts with a letter or digit"  # in messages
 
 
-def is_folder_name(name: str) -> bool:
+def is_folder_name(name: str, longest: int = 200) -> bool:
     """Whether a name from an option file may become part of a path: one harmless component, and not a long one.
 
     >>> [is_folder_name(name) for name in ("rainy", "a-b.2", "..", "a/b", "", "x" * 300)]
     [True, True, False, False, False, False]
     """
-    return bool(_FOLDER.fullmatch(name)) and len(name.encode(errors="surrogateescape")) <= 200
+    return bool(_FOLDER.fullmatch(name)) and len(name.encode(errors="surrogateescape")) <= longest
+
+
+def is_file_name(name: str) -> bool:
+    """Whether the recorded name of an image or a result stays within its folder, and can be the name of a file.
+
+    File systems limit a component to 255 bytes or characters, and a path to 4,096 bytes or less.
+
+    >>> [is_file_name(name) for name in ("a.png", "b/c d.png", "../a", "/a", "b/../../a", "x" * 5000, "a\\0", "")]
+    [True, True, False, False, False, False, False, False]
+    """
+    parts = name.replace("\\", "/").split("/") if os.name == "nt" else name.split("/")
+    drive = os.path.splitdrive(name)[0]
+    return (
+        not drive
+        and len(name) < 4096
+        and "\0" not in name
+        and all(part not in ("", "..") and len(part) <= 255 for part in parts)
+    )
 
 
 class OptionValueError(ValueError):

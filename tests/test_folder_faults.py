@@ -151,6 +151,40 @@ def test_records_of_wrong_types_do_not_count_c6(world, place, line):
     whole(place, world)
 
 
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"task": "../../victim"},
+        {"solver": "../../victim/s"},
+        {"solver": "(input)/../../../victim/s"},
+        {"name": "../../../../victim/s/a"},
+        {"name": "VICTIM"},  # an absolute path
+        {"name": "x" * 5000},
+        {"name": "ä" * 255},  # fits into some file systems, and not into others
+        {"name": "a\0b"},
+    ],
+)
+def test_a_record_leads_nothing_out_of_its_folder_e4(world, place, changed):
+    (place / "victim" / "s" / "a.png").mkdir(parents=True)
+    line = {"task": "rainy", "solver": "s", "name": "a", "nfe": 1, "seed": 0, "seconds": 0, "image": "0"} | changed
+    line["name"] = line["name"].replace("VICTIM", str(place / "victim" / "s" / "a"))
+    (place / "results/run/records.9.jsonl").write_text(json.dumps(line) + "\n")
+    run_one(place, **SOLVERS)
+    whole(place, world)
+    assert [path.name for path in (place / "victim" / "s").iterdir()] == ["a.png"]  # not set aside
+
+
+def test_a_label_of_made_with_leads_nothing_out_of_its_folder_e4(world, place, caplog):
+    path = place / "results/run/made-with.json"
+    found = json.loads(path.read_text())
+    del found["check"]
+    found["solvers"]["../../../victim"] = {"algorithm": "mrsampler"}
+    path.write_text(json.dumps(found))
+    run_one(place, **SOLVERS)
+    whole(place, world)
+    assert f"{path}: damaged, not what binds a results folder" in caplog.text
+
+
 def test_records_cut_at_any_length_c6(world, place):
     path = place / "results/run/records.0.jsonl"
     content = path.read_bytes()

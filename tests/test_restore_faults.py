@@ -210,6 +210,16 @@ def test_odd_records_are_passed_over(run, folder, line, capsys):
     assert "0 restored, 3 already there" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("file", ["{photo}", "../photos/a.png", "x/../../photos/a.png"])
+def test_a_record_makes_no_photo_outside_its_folder_a_result_e4(run, folder, file, capsys):
+    (folder / "out").mkdir()
+    files = {file.format(photo=folder / "photos" / "a.png"): "0"}
+    record = {"name": "a.png", "source": "x", "settings": {}, "files": files}
+    (folder / "out" / RECORDS).write_text(json.dumps(record) + "\n")
+    assert run("photos", "-o", "out") == 0
+    assert "3 restored" in capsys.readouterr().err
+
+
 def test_a_damaged_record_is_told_and_its_result_is_not_touched(run, folder, capsys):
     assert run("photos", "-o", "out") == 0
     before = {name: (folder / "out" / name).read_bytes() for name in results(folder / "out")}

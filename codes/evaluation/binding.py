@@ -33,7 +33,7 @@ from ..runtime.paths import locate
 from ..runtime.problems import Damaged, FileError
 from ..solvers import Solver
 from .folder import made_otherwise, make_folder
-from .records import Record, read_records, read_scores, with_scores
+from .records import Record, is_label, read_records, read_scores, with_scores
 
 log = logging.getLogger(__name__)
 
@@ -217,7 +217,7 @@ def _binds(found: Any) -> bool:
     """Whether the content of `made-with.json` is what `_bind` writes there."""
     sections = (found.get("solvers"), found.get("weights", {})) if isinstance(found, dict) else (None,)
     return all(isinstance(section, dict) for section in sections) and all(
-        isinstance(options, dict) for options in found["solvers"].values()
+        is_label(label) and isinstance(options, dict) for label, options in found["solvers"].items()
     )
 
 

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
+from ..names import is_file_name, is_folder_name
 from ..runtime.files import JsonLines, mend_lines, read_json_lines, read_lines, set_aside, write_json_lines
 
 log = logging.getLogger(__name__)
@@ -19,6 +20,7 @@ Key = tuple[str, str, str]  # task, solver label, image name
 Scores = dict[str, float | None]
 
 INPUT = "(input)"  # label of the degraded images' own scores; no solver can have this name
+_LONGEST_LABEL = 250  # bytes; labels are put together from a name and options
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +71,16 @@ def record_of(line: Mapping[str, Any]) -> Record | None:
         return None
     if not all(isinstance(value, _TYPES[key]) and not isinstance(value, bool) for key, value in line.items()):
         return None
+    # A folder may come from somebody else: what becomes a path must not lead out of it.
+    solver, name = line["solver"], line["name"]
+    if not (is_folder_name(line["task"]) and (solver == INPUT or is_label(solver)) and is_file_name(name)):
+        return None
     return Record(**line) if _are_scores(line.get("metrics", {})) else None
+
+
+def is_label(name: str) -> bool:
+    """Whether a solver may have this label, which is the name of a folder."""
+    return is_folder_name(name, _LONGEST_LABEL)
 
 
 def _are_scores(values: Any) -> bool:

@@ -6,6 +6,7 @@ done, so a run that was stopped or killed resumes where it left off, even with a
 
 import errno
 import logging
+import os
 import sys
 import threading
 import time
@@ -305,7 +306,8 @@ def mend(job: Job) -> None:
         remedy = "restored again" if key[1] in labels else f"a run with {key[1]} restores it again"
         path = image_path(job.folder, *key)
         log.warning("%s: %s; %s", path, harm, remedy)
-        if path.is_dir() and not path.is_symlink():  # what no file can replace
+        # What no file can replace. Not `path.is_dir()`, which raises for a name that is too long.
+        if os.path.isdir(path) and not path.is_symlink():  # noqa: PTH112
             set_aside(path)
     if broken:
         drop_records(job.folder, set(broken))

@@ -16,6 +16,7 @@ from typing import Any
 
 from ..config import difference
 from ..data.images import LOOK_LIKE_IMAGES, SUFFIXES
+from ..names import is_file_name
 from ..runtime.files import JsonLines, digest, read_lines, remove_leftovers, write_atomically
 from ..runtime.locks import claim
 from ..runtime.problems import FileError, check_regular, explain, refuse_link
@@ -278,5 +279,5 @@ def _is_record(value: dict[str, Any]) -> bool:
         all(isinstance(value.get(key), str) for key in ("name", "source"))
         and isinstance(value.get("settings"), dict)
         and isinstance(files, dict)
-        and all(isinstance(item, str) for item in files.values())
+        and all(is_file_name(file) and isinstance(item, str) for file, item in files.items())
     )

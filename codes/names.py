@@ -13,6 +13,10 @@ Network = TypeVar("Network", bound=Callable[..., Any])
 # The ten published degradations, by the names of their folders.
 TASKS: tuple[str, ...] = tuple(row.name for row in DEGRADATIONS.values() if row.published)
 
+# Bounds of a schedule, the same for option files, checkpoints and the Python interface.
+MOST_TIMES = 100_000  # T: its tables have an entry for each
+LARGEST_SIGMA = 10_000  # in 8-bit units
+
 Prediction = Literal["noise", "data", "velocity", "score"]
 PREDICTIONS: tuple[Prediction, ...] = get_args(Prediction)  # what a network may predict
 
@@ -76,6 +80,21 @@ def check_choice(option: str, value: object, choices: Iterable[str], where: str 
     names = list(choices)
     if value not in names:
         raise unknown(option, value, names, where)
+
+
+def check_schedule_numbers(prefix: str, *, T: object, **numbers: object) -> None:
+    """Raise OptionValueError for numbers of a schedule (T, max_sigma, eps, ...) that are none or out of their bounds.
+
+    prefix   what precedes their names in messages
+    """
+    if type(T) is not int or not 1 <= T <= MOST_TIMES:
+        raise OptionValueError("T", f"{prefix}T: expected a whole number from 1 to {MOST_TIMES:,}, got {T!r}")
+    for key, value in numbers.items():
+        share = key == "eps"  # alpha at t = T: with 1 there would be no noise at any time
+        good = isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= LARGEST_SIGMA
+        if not good or (share and not value < 1):  # type: ignore[operator]
+            bound = "and below 1" if share else f"and at most {LARGEST_SIGMA:,}"
+            raise OptionValueError(key, f"{prefix}{key}: expected a number above 0 {bound}, got {value!r}")
 
 
 def scalar_time(network: Network) -> Network:

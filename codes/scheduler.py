@@ -27,7 +27,7 @@ import torch
 from torch import Tensor
 
 from . import defaults
-from .names import check_choice
+from .names import OptionValueError, check_choice
 from .prediction import convert
 from .runtime.torchvision_compat import ensure_torchvision
 from .sde import MeanRevertingSDE
@@ -116,14 +116,20 @@ class MRSamplerScheduler(SchedulerMixin, ConfigMixin):  # type: ignore[misc]
     def sde(self) -> MeanRevertingSDE:
         """The schedule of the configuration."""
         config = self.config
-        return MeanRevertingSDE(
-            max_sigma=config.max_sigma,
-            T=config.num_train_timesteps,
-            schedule=config.schedule,
-            eps=config.eps,
-            convention=config.convention,
-            thetas=None if config.thetas is None else tuple(config.thetas),
-        )
+        try:
+            return MeanRevertingSDE(
+                max_sigma=config.max_sigma,
+                T=config.num_train_timesteps,
+                schedule=config.schedule,
+                eps=config.eps,
+                convention=config.convention,
+                thetas=None if config.thetas is None else tuple(config.thetas),
+            )
+        except OptionValueError as error:
+            if error.option != "T":
+                raise
+            name = "num_train_timesteps"  # as diffusers calls it
+            raise OptionValueError(name, str(error).replace("T:", f"{name}:", 1)) from None
 
     def solver_for(self, nfe: int) -> Solver:
         """The solver of the configuration with a number of evaluations."""

@@ -18,14 +18,14 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from .names import OptionValueError, check_choice
+from .names import OptionValueError, check_choice, check_schedule_numbers
 
 Array = NDArray[np.float64]
 
@@ -34,6 +34,7 @@ CONVENTIONS = ("daclip", "irsde")
 INTERPOLATIONS = ("exact", "official")
 
 _COSINE_OFFSET = 0.008
+_REAL = (int, float, np.integer, np.floating)
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ class MeanRevertingSDE:
 
     max_sigma      sigma_inf. A value of 1 or more is in 8-bit units (50 means 50/255, and 1 means 1/255),
                    a smaller one is in image units [0, 1]: the rule of the published option files.
-    T              number of training steps; times are 0..T
+    T              number of training steps, at most 100,000; times are 0..T
     schedule       'cosine', 'linear', 'constant', or 'custom' with `thetas`
     eps            alpha at t = T
     convention     'daclip' (also the MR Sampler code): Theta(0) = theta_0, so sigma_0 > 0;
@@ -78,21 +79,23 @@ class MeanRevertingSDE:
         check_choice("schedule", self.schedule, SCHEDULES)
         check_choice("convention", self.convention, CONVENTIONS)
         check_choice("interpolation", self.interpolation, INTERPOLATIONS)
-        if not self.max_sigma > 0:
-            raise OptionValueError("max_sigma", f"max_sigma must be positive, got {self.max_sigma}")
-        if self.T < 1:
-            raise OptionValueError("T", f"T must be at least 1, got {self.T}")
-        if not 0 < self.eps < 1:
-            raise OptionValueError("eps", f"eps (alpha at t = T) must lie between 0 and 1, got {self.eps}")
+        for name in ("T", "max_sigma", "eps"):  # those of NumPy become plain ones, which files can record
+            if isinstance(value := getattr(self, name), np.generic):
+                object.__setattr__(self, name, value.item())
+        check_schedule_numbers("", T=self.T, max_sigma=self.max_sigma, eps=self.eps)
         if (self.schedule == "custom") != (self.thetas is not None):
             raise OptionValueError("schedule", "schedule 'custom' and thetas go together")
         if self.thetas is not None:
+            if not isinstance(self.thetas, Sequence | np.ndarray):
+                raise OptionValueError("thetas", f"thetas: expected T + 1 numbers, got {self.thetas!r}")
             if len(self.thetas) != self.T + 1:
                 raise OptionValueError(
                     "thetas", f"thetas needs T + 1 = {self.T + 1} entries (t = 0..T), got {len(self.thetas)}"
                 )
-            if not all(theta > 0 and math.isfinite(theta) for theta in self.thetas):
-                raise OptionValueError("thetas", "thetas must be positive and finite")
+            thetas: Sequence[Any] = self.thetas
+            bad = [theta for theta in thetas if not (isinstance(theta, _REAL) and 0 < theta < math.inf)]
+            if bad:
+                raise OptionValueError("thetas", f"thetas: expected numbers, positive and finite, got {bad[0]!r}")
 
     # ---- Theta and the tables at integer times
 
@@ -347,10 +350,11 @@ class DenoisingSDE(MeanRevertingSDE):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 0 < self.noise_level / 255 <= self.sigma_inf:
+        level: Any = self.noise_level
+        if isinstance(level, bool) or not isinstance(level, _REAL) or not 0 < level / 255 <= self.sigma_inf:
             most = f"max_sigma, {self.sigma_inf * 255:g}"
             raise OptionValueError(
-                "noise_level", f"noise must be above 0 and at most {most}, to be removed, got {self.noise_level}"
+                "noise_level", f"noise must be above 0 and at most {most}, to be removed, got {level!r}"
             )
 
     def alpha(self, t: ArrayLike) -> Array:

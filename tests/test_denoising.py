@@ -53,7 +53,7 @@ def test_the_schedule_is_that_of_the_manifest():
     assert float(path[1]) == pytest.approx(float(SDE.sigma(20)))
 
 
-@pytest.mark.parametrize("level", [0, -1, 76, math.nan])
+@pytest.mark.parametrize("level", [0, -1, 76, math.nan, "x", True])
 def test_noise_that_the_network_never_saw_is_refused(level):
     with pytest.raises(OptionValueError, match="at most max_sigma, 75, to be removed, got"):
         DenoisingSDE(max_sigma=75, noise_level=level)

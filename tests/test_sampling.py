@@ -403,6 +403,10 @@ def test_misuse_of_options_names_value_and_choices(options, message):
         ("timestep_offset", -1.0, "lie in [0, 100000], got -1.0"),
         ("thresholding", 1, "be true or false, got 1"),
         ("clamp", "yes", "be true or false or [low, high], got 'yes'"),
+        ("clamp", ("a", "b"), "have numbers from -1000 to 1000, got 'a'"),
+        ("clamp", (0.0, float("inf")), "have numbers from -1000 to 1000, got inf"),
+        ("time_schedule", ("a", "b", "c"), "have numbers from 0 to 100000, got 'a'"),
+        ("num_sample_steps", 10**400, f"be from 1 to 10000, got {10**400}"),
     ],
 )
 def test_values_of_another_type_are_refused(option, value, expected):

@@ -165,6 +165,10 @@ def test_every_grid_can_be_configured():
 def test_wrong_options_are_told_when_it_is_made():
     with pytest.raises(ValueError, match="did you mean 'posterior'"):
         MRSamplerScheduler(algorithm="postrior")
+    with pytest.raises(
+        ValueError, match="num_train_timesteps: expected a whole number from 1 to 100,000, got 1000000000"
+    ):
+        MRSamplerScheduler(num_train_timesteps=10**9)
     with pytest.raises(ValueError, match="order must be from 1 to 3, got 7"):
         MRSamplerScheduler(algorithm="mrsampler", order=7)
     with pytest.raises(ValueError, match="unknown option 'ordr', did you mean 'order'"):

@@ -1,6 +1,7 @@
 """The schedule: facts 1 and 2 of docs/numerics.md, conventions, units, forward process."""
 
 import json
+import math
 from pathlib import Path
 
 import numpy as np
@@ -132,14 +133,30 @@ def test_marginal_with_a_time_per_image_equals_one_by_one():
         ({"schedule": "cosin"}, "unknown schedule 'cosin', did you mean 'cosine'"),
         ({"convention": "da-clip"}, "unknown convention 'da-clip', did you mean 'daclip'"),
         ({"interpolation": "linear"}, "unknown interpolation 'linear'"),
-        ({"max_sigma": -1}, "max_sigma must be positive, got -1"),
-        ({"T": 0}, "T must be at least 1, got 0"),
-        ({"eps": 1.5}, "eps .* between 0 and 1, got 1.5"),
+        ({"max_sigma": -1}, "max_sigma: expected a number above 0 and at most 10,000, got -1"),
+        ({"max_sigma": math.inf}, "max_sigma: expected .*, got inf"),
+        ({"max_sigma": 1e308}, "max_sigma: expected .*, got 1e"),
+        ({"max_sigma": "50"}, "max_sigma: expected .*, got '50'"),
+        ({"T": 0}, "T: expected a whole number from 1 to 100,000, got 0"),
+        ({"T": 10**9}, "T: expected .*, got 1000000000"),
+        ({"T": 1.5}, "T: expected .*, got 1.5"),
+        ({"T": True}, "T: expected .*, got True"),
+        ({"T": "x"}, "T: expected .*, got 'x'"),
+        ({"eps": 1.5}, "eps: expected a number above 0 and below 1, got 1.5"),
+        ({"eps": 1}, "eps: expected .*, got 1"),
         ({"schedule": "custom"}, "'custom' and thetas go together"),
         ({"schedule": "custom", "thetas": (1.0, 2.0)}, "T \\+ 1 = 101 entries"),
         ({"schedule": "custom", "thetas": (-1.0,) * 101}, "positive and finite"),
+        ({"schedule": "custom", "thetas": ("x",) * 101}, "positive and finite, got 'x'"),
+        ({"schedule": "custom", "thetas": 5}, "thetas: expected T \\+ 1 numbers, got 5"),
     ],
 )
 def test_misuse_names_value_and_choices(options, message):
     with pytest.raises(ValueError, match=message):
         MeanRevertingSDE(**options)
+
+
+def test_numbers_of_numpy_become_plain_ones():
+    """So that a checkpoint can record them."""
+    sde = MeanRevertingSDE(T=np.int64(100), max_sigma=np.float32(50))
+    assert sde == MeanRevertingSDE() and (type(sde.T), type(sde.max_sigma)) == (int, float)

@@ -41,7 +41,7 @@ def build_sde(options: Options, metadata: Mapping[str, Any] | None = None) -> "M
         return MeanRevertingSDE(**values)
     except OptionValueError as error:
         place = ("degradation", "sigma") if error.option == "noise_level" else ("sde", error.option)
-        raise options.error(place, str(error)) from None
+        raise options.error(place, str(error).removeprefix(f"{error.option}: ")) from None
 
 
 def _denoises(options: Options, metadata: Mapping[str, Any]) -> bool:

@@ -13,7 +13,7 @@ from annotated_types import Ge, Gt, Le, Lt
 from pydantic import BeforeValidator, Field, PrivateAttr, StringConstraints
 
 from ..defaults import LARGEST_SEED, MOST_EVALUATIONS, SOLVER
-from ..names import TASKS, OptionsError
+from ..names import MOST_TIMES, TASKS, OptionsError
 from ..networks.rows import CONTEXT_KEYS, NETWORKS
 from ..rows import DEGRADATIONS
 from ..solvers.registry import SOLVERS
@@ -39,8 +39,6 @@ from .solver_options import Algorithm, SamplerOptions, SolverOptions
 from .sweep import count, expand, without_effect
 from .train_options import LoggerOptions, TrainOptions
 from .words import Degraded, LatentNetworkName, MetricName, NetworkName, NetworkVariant
-
-MOST_TIMES = 100_000  # T
 
 # What a file is read for. To restore images that are given otherwise, datasets do not matter.
 Kind = Literal["test", "train", "restore"]

@@ -11,9 +11,10 @@ from dataclasses import KW_ONLY, dataclass, field
 from importlib import import_module
 from typing import Any, Literal
 
+from ..names import check_schedule_numbers
+
 Setting = Mapping[str, Any]
 SCHEDULES = ("cosine", "linear", "constant")  # that a checkpoint can record
-LONGEST_T = 100_000
 
 
 @dataclass(frozen=True)
@@ -32,12 +33,7 @@ class SDESettings:
             raise ValueError(f"sde.convention: expected 'daclip' or 'irsde', got {self.convention!r}")
         if self.schedule not in SCHEDULES:
             raise ValueError(f"sde.schedule: expected one of {', '.join(SCHEDULES)}, got {self.schedule!r}")
-        if type(self.T) is not int or not 1 <= self.T <= LONGEST_T:
-            raise ValueError(f"sde.T: expected a whole number from 1 to {LONGEST_T:,}, got {self.T!r}")
-        for key, largest in (("max_sigma", 10_000), ("eps", 1)):
-            value = getattr(self, key)
-            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= largest:
-                raise ValueError(f"sde.{key}: expected a number above 0, at most {largest:,}, got {value!r}")
+        check_schedule_numbers("sde.", T=self.T, max_sigma=self.max_sigma, eps=self.eps)
 
 
 def _never(setting: Setting) -> bool:

@@ -49,23 +49,27 @@ class Option:
 
     def check(self, value: Any) -> None:
         """Raise OptionValueError for a value of another type, an unknown word or a number out of range."""
-        if (value is None and self.default is None) or (isinstance(value, tuple) and self.listed):
+        if value is None and self.default is None:
             return
-        if self.words:
+        if isinstance(value, tuple) and self.listed:
+            for number in value:
+                if isinstance(number, bool) or not isinstance(number, Real) or not self._within(number):
+                    raise self._error(f"have numbers from {self.low} to {self.high}", number)
+        elif self.words:
             check_choice(self.name, value, self.words)
         elif bool in self.types:
             if not isinstance(value, bool):
                 raise self._error("be true or false" + (f" or {self.listed}" if self.listed else ""), value)
         elif isinstance(value, bool) or not isinstance(value, Integral if int in self.types else Real):
             raise self._error("be an integer" if int in self.types else "be a number", value)
-        elif not self._within(float(value)):
+        elif not self._within(value):
             raise self._error(self._range(), value)
 
-    def _within(self, value: float) -> bool:
+    def _within(self, value: Any) -> bool:  # not as a float: 10**400 is none
         above = -math.inf if self.above is None else self.above
         low = -math.inf if self.low is None else self.low
         high = math.inf if self.high is None else self.high
-        return value > above and low <= value <= high
+        return bool(value > above and low <= value <= high)
 
     def _range(self) -> str:
         if self.high is not None:

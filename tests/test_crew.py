@@ -1,20 +1,26 @@
 """Several processes that restore the photos of a folder together."""
 
+import io
 import json
+import logging
 import os
+import pickle
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import cv2
 import numpy as np
 import pytest
+import torch
 
 from codes.commands.restore import main as restore
 from codes.restoration.meter import Meter
-from codes.runtime.crew import LEAST_MEGAPIXELS, crew_size
+from codes.runtime.crew import LEAST_MEGAPIXELS, _begin, crew_size
 
 ROOT = Path(__file__).parents[1]
 
@@ -119,6 +125,20 @@ def test_the_time_left_of_several_photos_at_a_time_is_that_of_all_processes():
         meter.finish(4.0, 4.0)  # both were slow to begin with
         assert meter.left == 1.0 / 2 * 8.0
         assert meter.number == 4
+
+
+def test_a_process_of_a_crew_prints_any_name(monkeypatch):
+    """Its streams have the terminal's encoding, which may lack what a name has."""
+    written = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, "ascii"))
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    monkeypatch.setattr(threading, "Thread", lambda **_: SimpleNamespace(start=lambda: None))
+    monkeypatch.setattr(logging, "disable", lambda _: None)
+    cv2_threads = cv2.getNumThreads()
+    _begin(pickle.dumps(dict), torch.get_num_threads(), None)
+    cv2.setNumThreads(cv2_threads)
+    print("Bäume → ☃.png", flush=True)
+    assert written.getvalue() == b"Baume -> \\u2603.png\n"
 
 
 def test_a_crew_is_as_large_as_it_pays():

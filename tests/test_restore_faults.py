@@ -181,6 +181,15 @@ def test_a_photo_too_large_for_memory_is_left_out_before_it_is_decoded(run, fold
     assert "3 restored, 1 left out" in printed
 
 
+def test_a_name_with_control_characters_is_one_plain_line_c14(run, folder, capsys):
+    for name in ("a", "b"):
+        (folder / "photos" / f"{name}.png").unlink()
+    (folder / "photos" / "a\n\x1b[2J.png").write_text("no image")
+    assert run("photos", "-o", "out") == 1
+    printed = capsys.readouterr().err
+    assert "left out: photos/a\\n\\x1b[2J.png: not an image" in printed and "\x1b" not in printed
+
+
 def test_frames_are_noted_per_photo(run, folder, capsys):
     frames = [Image.fromarray(np.full((20, 20, 3), 80 * k, np.uint8)) for k in range(2)]
     frames[0].save(folder / "many.tif", save_all=True, append_images=frames[1:])

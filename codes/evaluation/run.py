@@ -36,6 +36,7 @@ from ..restoration.tiling import BYTES_PER_PIXEL
 from ..runtime.device import moved
 from ..runtime.distributed import Process
 from ..runtime.files import digest, set_aside, write_atomically
+from ..runtime.output import one_line
 from ..runtime.problems import FileError, check_regular, explain
 from ..runtime.signals import stop_on_signal
 from ..solvers import NonFiniteError, StepInfo
@@ -124,7 +125,7 @@ def run(
     outcome = Outcome(problems={task.name: list(task.problems) for task in job.tasks})
     if process.is_main:
         for problem in (line for task in job.tasks for line in task.problems):
-            tqdm.write(f"left out: {problem}")
+            tqdm.write(one_line(f"left out: {problem}"))
         mend(job)
     process.barrier()
     done = finished(job)
@@ -170,7 +171,7 @@ def run(
             while pending:
                 pending.popleft().result()
         except RunError as error:
-            outcome.failure = str(error)
+            outcome.failure = one_line(str(error))
         except OSError as error:
             outcome.failure = explain(error, job.folder)
         finally:
@@ -345,7 +346,7 @@ def leave_out(outcome: Outcome, task: Task, problem: str) -> None:
     """Say that an image is left out, and go on."""
     if problem not in outcome.problems[task.name]:
         outcome.problems[task.name].append(problem)
-        tqdm.write(f"left out: {problem}")
+        tqdm.write(one_line(f"left out: {problem}"))
 
 
 def open_items(job: Job, task: Task, done: set[Key]) -> list[Item]:

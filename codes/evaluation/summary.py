@@ -15,6 +15,7 @@ from ..data.images import ImageError, encode_image, read_picture, to_uint8
 from ..data.pairs import image_seed
 from ..data.sets import Task, load_item
 from ..runtime.files import read_arrays, write_arrays, write_atomically
+from ..runtime.output import one_line
 from ..runtime.problems import Damaged
 from .inputs import Inputs, input_records
 from .job import THUMBNAIL, Job, Outcome
@@ -100,7 +101,7 @@ def score_again(job: Job, scorer: m.Scorer) -> None:
             restored = to_uint8(read_picture(job.image_path(*record.key)).rgb)
             truth = None if gt is None else to_uint8(read_picture(gt).rgb)
         except ImageError as error:
-            tqdm.write(f"not scored: {error}")
+            tqdm.write(one_line(f"not scored: {error}"))
             continue
         scores[record.key] = Rescored(scorer(restored, truth), scorer.crop_border)
     write_scores(job.folder, scores)
@@ -194,7 +195,7 @@ def draw_sheet(job: Job, task: Task, records: dict[Key, Record], thumbnails: dic
                 if row[label] is None:
                     row[label] = to_uint8(read_picture(job.image_path(task.name, label, item.name)).rgb)
         except ImageError as error:
-            tqdm.write(f"not on the contact sheet: {error}")
+            tqdm.write(one_line(f"not on the contact sheet: {error}"))
             continue
         rows.append(list(row.values()))
         scores = [_caption(records.get((task.name, label, item.name))) for label in (INPUT, *labels)]

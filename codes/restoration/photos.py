@@ -28,6 +28,7 @@ from ..data.images import (
 )
 from ..runtime.crew import Crew, Lost, crew, crew_size
 from ..runtime.files import digest
+from ..runtime.output import one_line
 from ..runtime.problems import Busy, FileError, check_regular, explain
 from ..runtime.signals import stop_on_signal
 from .meter import Meter
@@ -77,7 +78,7 @@ class Report:
 
 def say(text: str) -> None:
     """Print a line to stderr without disturbing the progress bar."""
-    tqdm.write(text, file=sys.stderr)
+    tqdm.write(one_line(text), file=sys.stderr)
 
 
 # ---- one photo
@@ -356,7 +357,7 @@ def _claimed(
         check_memory(header.pixels, BYTES_PER_PIXEL, str(photo.path), "restoring")
     picture = decode_picture(content, str(photo.path))
     if settings.describe and (recognised := restorer.recognise(picture.rgb)) is not None:
-        print(f"{photo.path}: {described(recognised)}", flush=True)
+        print(one_line(f"{photo.path}: {described(recognised)}"), flush=True)
     if done:
         return ""
     if obstacle and not settings.overwrite:

@@ -21,6 +21,8 @@ from functools import partial
 from multiprocessing.synchronize import Event
 from typing import Any, Generic, TypeVar
 
+from .output import accept_any_text
+
 T = TypeVar("T")
 
 # Below this many megapixels a process is busier with starting than with restoring: it needs two seconds, in which the
@@ -98,6 +100,7 @@ def _begin(start: bytes, threads: int, stopped: Event) -> None:
     for end in (_end_with_parent, partial(_end_after, stopped)):
         threading.Thread(target=end, daemon=True).start()
     logging.disable(logging.INFO)  # the main process has said it
+    accept_any_text()  # a process of its own has streams of its own
     import cv2
     import torch
 

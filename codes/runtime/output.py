@@ -6,6 +6,7 @@ import sys
 import unicodedata
 
 _READABLE = "mr-sampler-readable"
+_CONTROLS = ("Cc", "Zl", "Zp")  # Unicode's categories of control characters and separators of lines and paragraphs
 _PLAIN = {
     "→": "->",
     "←": "<-",
@@ -48,6 +49,18 @@ def plain(text: str, encoding: str = "ascii") -> str:
     """
     codecs.register_error(_READABLE, _readable)
     return text.encode(encoding, _READABLE).decode(encoding)
+
+
+def one_line(text: str) -> str:
+    """The text with its control characters spelt out: a file's name may hold line breaks and commands for terminals.
+
+    >>> print(one_line("a\\n\\x1b[2J.png"))
+    a\\n\\x1b[2J.png
+    """
+    return "".join(
+        character.encode("unicode_escape").decode() if unicodedata.category(character) in _CONTROLS else character
+        for character in text
+    )
 
 
 def _readable(error: UnicodeError) -> tuple[str, int]:

@@ -34,6 +34,15 @@ def is_folder_name(name: str, longest: int = 200) -> bool:
     return bool(_FOLDER.fullmatch(name)) and len(name.encode(errors="surrogateescape")) <= longest
 
 
+def is_number(text: str) -> bool:
+    """Whether a part of a file's name is a whole number; `isdigit` also takes what `int` refuses.
+
+    >>> [is_number(text) for text in ("12", "", "-1", "²", "١")]
+    [True, False, False, False, False]
+    """
+    return text.isascii() and text.isdecimal()
+
+
 def is_file_name(name: str) -> bool:
     """Whether the recorded name of an image or a result stays within its folder, and can be the name of a file.
 

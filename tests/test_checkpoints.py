@@ -16,6 +16,7 @@ from codes.networks.checkpoints import (
     Metadata,
     SDESettings,
     expected_state,
+    find_file,
     identify,
     load_network,
     load_weights,
@@ -80,6 +81,12 @@ def test_a_folder_gives_its_ema_weights_and_says_so(nafnet, tmp_path, caplog):
         online, metadata = load_network(tmp_path / "latest_G.pth")
     assert same(online.state_dict(), nafnet.state_dict()) and metadata.weights == "online"
     assert "the same folder has EMA weights in lastest_EMA.pth" in caplog.text
+
+
+def test_what_only_looks_like_a_number_is_no_iteration(tmp_path):
+    for name in ("²_EMA.safetensors", "8_EMA.safetensors"):
+        (tmp_path / name).touch()
+    assert find_file(tmp_path).name == "8_EMA.safetensors"
 
 
 def test_the_newest_iteration_of_a_folder(nafnet, tmp_path):

@@ -14,6 +14,7 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
+from ..names import is_number
 from ..runtime.files import check_archive, first_line
 from ..runtime.problems import Damaged, FileError, check_regular, explain
 from . import Architecture
@@ -68,7 +69,7 @@ def find_file(path: Path, wanted: Architecture | None = None) -> Path:
 
 def _iteration(file: Path) -> int:
     digits = file.stem.removesuffix("_G").removesuffix("_EMA")
-    return int(digits) if digits.isdigit() else -1
+    return int(digits) if is_number(digits) else -1
 
 
 def read_checkpoint(path: str | Path, wanted: Architecture | None = None) -> Checkpoint:

@@ -14,9 +14,10 @@ import torch
 from torch import Tensor, nn
 
 from ..config.stages import ema_path
+from ..names import is_number
 from ..networks.checkpoints import CheckpointError, Metadata, expected_state, read_checkpoint, save_checkpoint
-from ..runtime.files import check_archive, first_line, write_whole
-from ..runtime.problems import FileError
+from ..runtime.files import check_archive, first_line, set_aside, write_whole
+from ..runtime.problems import Damaged, FileError
 
 log = logging.getLogger(__name__)
 
@@ -27,6 +28,10 @@ LATEST = "lastest_EMA.pth"  # the published name, misspelt
 
 class StateError(Exception):
     """A training state that cannot be used; the message names the file and the reason."""
+
+
+class UnreadState(StateError):
+    """A training state that may be whole, but is not there or may not be read."""
 
 
 def save(
@@ -41,7 +46,8 @@ def save(
     state = {"format": FORMAT, "iter": step, "network": online, "ema": average, **rest}
     path = folder / "training_state" / f"{step}.state"
     write_whole(path, lambda part: torch.save(state, part))
-    for old in states(folder)[KEPT:]:
+    # Of those up to this step: a later one that could not be read must not cost the one just written its place.
+    for old in [state for state in states(folder) if int(state.stem) <= step][KEPT:]:
         old.unlink()
     return path
 
@@ -78,21 +84,31 @@ def mend_weights(folder: Path, step: int, network: nn.Module, ema: nn.Module, me
 
 def states(folder: Path) -> list[Path]:
     """The training states of a run, the newest first."""
-    found = [path for path in (folder / "training_state").glob("*.state") if path.stem.isdigit()]
+    found = [path for path in (folder / "training_state").glob("*.state") if is_number(path.stem)]
     return sorted(found, key=lambda path: int(path.stem), reverse=True)
 
 
-def newest(folder: Path) -> dict[str, Any] | None:
-    """The newest whole state of a run; None for a run without states."""
+def newest(folder: Path, *, tidy: bool = False) -> dict[str, Any] | None:
+    """The newest whole state of a run; None for a run without states.
+
+    tidy   set newer ones aside that are damaged, which would else count among those that are kept. Not where none is
+           whole: a run without states begins anew
+    """
     found = states(folder)
+    damaged = []
     for path in found:
         try:
             state = read(path)
             if state["iter"] != int(path.stem):
                 raise StateError(f"{path}: not the state that its name says: it is of step {state['iter']}")
-            return state
         except StateError as error:
             log.warning("%s; trying the one before it", error)
+            if not isinstance(error, UnreadState):
+                damaged.append(path)
+            continue
+        for other in damaged if tidy else ():
+            log.warning("%s: kept as %s", other, set_aside(other).name)
+        return state
     if found:
         raise StateError(
             f"{folder / 'training_state'}: none of its training states can be used; --fresh starts a new folder, and "
@@ -107,9 +123,11 @@ def read(path: Path) -> dict[str, Any]:
         check_archive(path)
         state = torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError:
-        raise StateError(f"{path}: no such file") from None
-    except FileError as error:
+        raise UnreadState(f"{path}: no such file") from None
+    except Damaged as error:
         raise StateError(str(error)) from None
+    except FileError as error:
+        raise UnreadState(str(error)) from None
     except Exception as error:  # torch raises anything for a file that another program wrote
         raise StateError(f"{path}: not a readable training state ({first_line(error)})") from None
     if not isinstance(state, dict) or type(state.get("format")) is not int or state["format"] != FORMAT:

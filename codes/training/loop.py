@@ -171,7 +171,7 @@ def make_learner(run: Run, process: Process) -> Learner:
     scaler = torch.amp.GradScaler(run.device.type, enabled=half)
     learner = Learner(network=models.network, optimiser=optimiser, scaler=scaler)
     try:
-        state = checkpoints.newest(run.folder)
+        state = checkpoints.newest(run.folder, tidy=process.is_main)
         if state is None and run.options.path.resume_state is not None:
             state = checkpoints.read(locate(run.options.path.resume_state))
     except checkpoints.StateError as error:

@@ -62,6 +62,22 @@ def test_a_damaged_state_is_refused_and_the_one_before_it_used(how, finished, wo
     assert steps == [2, 4, 6, 6, 8, 10, 12, 12]
 
 
+def test_damaged_states_are_set_aside_and_do_not_cost_whole_ones_their_place(finished):
+    """Nor does one that may not be read, or what only looks like a number."""
+    folder, arguments = finished
+    states = folder / "training_state"
+    content = (states / "8.state").read_bytes()
+    (states / "12.state").write_bytes(b"")
+    (states / "20.state").write_bytes(content[:1000])
+    (states / "².state").write_bytes(content)
+    (states / "30.state").mkdir()
+    assert train(arguments) == 0
+    assert {path.name for path in states.iterdir()} == {
+        *("8.state", "12.state", "12.state.damaged", "20.state.damaged", "30.state", "².state")
+    }
+    assert [checkpoints.read(states / f"{step}.state")["iter"] for step in (8, 12)] == [8, 12]
+
+
 def test_a_state_of_another_step_than_its_name_is_passed_over(finished, world, caplog):
     """Else a training of 12 steps would be taken for done."""
     folder, arguments = finished
@@ -99,8 +115,10 @@ def test_no_state_left_is_one_line(finished, capsys):
     folder, arguments = finished
     for state in checkpoints.states(folder):
         state.write_bytes(b"")
-    assert train(arguments) == 2
-    assert "training_state: none of its training states can be used; --fresh starts a new" in capsys.readouterr().err
+    for _ in range(2):  # they stay where they are, or the second start would begin anew
+        assert train(arguments) == 2
+        said = "training_state: none of its training states can be used; --fresh starts a new"
+        assert said in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", ["12_G.pth", "12_EMA.safetensors", "lastest_EMA.pth"])

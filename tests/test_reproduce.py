@@ -403,7 +403,7 @@ def test_what_is_missing_is_said_per_table_and_the_rest_is_done(world, tmp_path,
     captured = capsys.readouterr()
     lines = captured.err.splitlines()
     assert "table solver-type: no data" in lines and not any("parameterization: no data" in line for line in lines)
-    assert "figure comparison: no data for low-light, hazy" in lines
+    assert "figure comparison: no data for low-light, noisy" in lines
     assert any("no folder for uncompleted" in line for line in lines)
     assert "6 of 10 cells are missing, the first: uncompleted, MR Sampler-2 at NFE 5" in captured.err
     assert {cell.task for cell in collect(tmp_path / "out").cells} == {"rainy"}

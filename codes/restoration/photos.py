@@ -6,7 +6,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
@@ -26,7 +26,8 @@ from ..data.images import (
     read_bytes,
     suffix_of,
 )
-from ..runtime.crew import Crew, Lost, crew, crew_size
+from ..runtime.crew import PROCESS_BYTES, Crew, Lost, crew, crew_size, crew_within
+from ..runtime.device import available_memory
 from ..runtime.files import digest
 from ..runtime.problems import Busy, FileError, check_regular, explain
 from ..runtime.signals import stop_on_signal
@@ -170,6 +171,9 @@ def run(
     sizes = {photo: megapixels(photo.path) for photo in photos}
     threads = torch.get_num_threads()
     size = 1 if load is None else crew_size(workers, threads, restorer.device.type, list(sizes.values()))
+    if size > 1 and workers is None:
+        available = available_memory()
+        size = crew_within(size, available, most_memory(restorer, settings, list(sizes.values()), available))
     with (
         stop_on_signal("stopping (again to stop at once) ...") as stop,
         Meter(list(sizes.values()), together=size) as meter,
@@ -199,6 +203,17 @@ def run(
             say(explain(error, output))
     say(f"{report}, in {output}")
     return report
+
+
+def most_memory(restorer: Restorer, settings: RestoreSettings, megapixels: list[float], available: float) -> float:
+    """About the bytes that a process takes with the largest photo in it that is not left out for want of memory."""
+    if settings.tile is not None:
+        restorer = replace(restorer, tile=settings.tile)  # type: ignore[arg-type]  # the command line has validated it
+    fitting = [size for size in megapixels if size * 1e6 * BYTES_PER_PIXEL <= available]
+    networks = [network for network in (restorer.network, restorer.daclip, restorer.latent) if network is not None]
+    weights = sum(value.nbytes for network in networks for value in network.parameters())
+    # Twice the weights: kernels keep copies in an order of their own.
+    return PROCESS_BYTES + 2 * weights + restorer.memory_for(int(1e6 * max(fitting, default=0.0)), settings.samples)
 
 
 def _run_alone(

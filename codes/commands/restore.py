@@ -84,6 +84,10 @@ def _restore(arguments: argparse.Namespace) -> int:
     options = options_for(locate(arguments.opt), overrides)
     if arguments.output is not None and arguments.output.exists() and not arguments.output.is_dir():
         raise OptionsError(f"-o {arguments.output}: is a file, expected a folder")
+    if arguments.photos == ["-"]:
+        for stream, name in ((sys.stdin, "standard input"), (sys.stdout, "standard output")):
+            if stream is None:
+                raise OptionsError(f"-: {name} is closed")
     # The imports below take seconds: mistakes in the file are reported before.
     from ..data.images import ImageError
     from ..networks.checkpoints import find_file

@@ -39,6 +39,8 @@ from .tiling import BYTES_PER_PIXEL
 
 T = TypeVar("T")
 
+# What restoring raises where it fails on one photo: values that are not finite, no memory, torch's errors.
+_FAILURES = (ArithmeticError, MemoryError, RuntimeError, ValueError)
 _HEADER = 1 << 18  # bytes of a file that say how large its image is
 
 
@@ -294,8 +296,8 @@ def _outcome(photo: Photo, action: Callable[[], T]) -> T | None:
         raise
     except (FileError, ImageError) as error:
         say(f"left out: {error}")
-    except (ArithmeticError, MemoryError, RuntimeError, ValueError) as error:
-        say(f"left out: {photo.path}: {error or type(error).__name__}")
+    except _FAILURES as error:
+        say(f"left out: {photo.path}: {str(error) or type(error).__name__}")
     except OSError as error:
         if error.errno != errno.ENAMETOOLONG:
             raise
@@ -366,9 +368,7 @@ def _claimed(
     done, obstacle = results.state(photo.name, source, names.values())
     if done and not settings.describe:
         return ""
-    header = image_header(content)
-    if header is not None and restorer.device.type == "cpu":
-        check_memory(header.pixels, BYTES_PER_PIXEL, str(photo.path), "restoring")
+    _check_room(restorer, content, str(photo.path))
     picture = decode_picture(content, str(photo.path))
     if settings.describe and (recognised := restorer.recognise(picture.rgb)) is not None:
         print(f"{photo.path}: {described(recognised)}", flush=True)
@@ -386,6 +386,13 @@ def _claimed(
     return ", ".join(filter(None, [applied(restoration, settings, restorer), seconds]))
 
 
+def _check_room(restorer: Restorer, content: bytes, name: str) -> None:
+    """Raise ImageError where the header of an image says that memory is too small to restore it."""
+    header = image_header(content)
+    if header is not None and restorer.device.type == "cpu":
+        check_memory(header.pixels, BYTES_PER_PIXEL, name, "restoring")
+
+
 def facts(restoration: Restoration) -> dict[str, Any]:
     """What the record of a photo says about its restoration."""
     found: dict[str, Any] = {"nfe": restoration.nfe, "strength": round(restoration.strength, 4)}
@@ -395,15 +402,19 @@ def facts(restoration: Restoration) -> dict[str, Any]:
 
 
 def pipe(restorer: Restorer, source: BinaryIO, target: BinaryIO, settings: RestoreSettings) -> None:
-    """Restore an image from one stream to another, in the same format."""
+    """Restore an image from one stream to another, in the same format; ImageError where that fails."""
     content = source.read(longest_file() + 1)  # it may have no end
     check_length(len(content), "stdin")
+    _check_room(restorer, content, "stdin")
     picture = decode_picture(content, "stdin")
     suffix = suffix_of(content)
     check_can_be_written(picture, Photo(Path("stdin"), f"stdin{suffix}"))
     for note in picture.notes:
         say(f"stdin: {note}")
-    restoration = restored(restorer, picture, settings, lambda share: None)
+    try:
+        restoration = restored(restorer, picture, settings, lambda share: None)
+    except _FAILURES as error:
+        raise ImageError(f"stdin: {str(error) or type(error).__name__}") from error
     if settings.describe and restoration.recognised is not None:
         say(f"stdin: {described(restoration.recognised)}")
     if text := applied(restoration, settings, restorer):

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -19,8 +20,12 @@ import pytest
 import torch
 
 from codes.commands.restore import main as restore
+from codes.restoration import photos as restoring
+from codes.restoration.loading import load_restorer
 from codes.restoration.meter import Meter
-from codes.runtime.crew import LEAST_MEGAPIXELS, _begin, crew_size
+from codes.restoration.photo_results import RestoreSettings
+from codes.restoration.tiling import BYTES_PER_PIXEL
+from codes.runtime.crew import LEAST_MEGAPIXELS, Lost, _begin, crew_size, crew_within
 
 ROOT = Path(__file__).parents[1]
 
@@ -153,8 +158,6 @@ def test_a_crew_is_as_large_as_it_pays():
 
 
 def test_the_processes_restore_at_the_precision_that_was_asked_for(photos, tmp_path, monkeypatch):
-    from codes.restoration import photos as restoring
-
     asked = []
 
     def run(restorer, *arguments, load, **options):
@@ -165,3 +168,42 @@ def test_the_processes_restore_at_the_precision_that_was_asked_for(photos, tmp_p
     for precision in ("fp32", "fp16"):
         assert restore([str(photos), "-o", str(tmp_path / "out"), "--workers", "2", "--precision", precision]) == 0
     assert asked == ["fp32", "fp32", "fp16", "fp16"]
+
+
+def test_a_crew_is_as_large_as_memory_allows(photos, tmp_path, weights, monkeypatch):
+    """With 32 threads and 8 GB: as many processes as have room for the largest photo, not one for each thread."""
+    restorer = replace(load_restorer(weights, "cpu"), memory=4e9)
+    needed = restoring.most_memory(restorer, RestoreSettings(), [1.0, 12.0, 1000.0], 8e9)
+    assert 12e6 * BYTES_PER_PIXEL < needed < 5e9  # one of 1000 megapixels is left out, so it takes nothing
+    assert restoring.most_memory(restorer, RestoreSettings(tile=64), [12.0], 8e9) < needed
+    assert crew_within(32, 8e9, 2e9) == 4 and crew_within(2, 8e9, 2e9) == 2 and crew_within(32, 1e9, 2e9) == 1
+    sizes = []
+
+    def crew(size, threads, start):
+        sizes.append(size)
+        raise Lost("enough seen")
+
+    monkeypatch.setattr(restoring, "crew", crew)
+    monkeypatch.setattr(restoring, "crew_size", lambda wanted, *_: wanted or 32)
+    monkeypatch.setattr(restoring, "available_memory", lambda: 2.5e9)
+    for workers in (None, 3):  # what the user asks for is taken as it is
+        restoring.run(restorer, [str(photos)], tmp_path, RestoreSettings(), weights, workers=workers, load=pytest.fail)
+    assert sizes == [4, 3]
+
+
+def test_tiles_do_not_depend_on_the_memory_that_other_processes_take(photos, tmp_path, weights, monkeypatch):
+    """What is free when the command starts decides for all of its processes."""
+    free = iter([2e9, *[1e6] * 99])
+    monkeypatch.setattr("codes.runtime.device.available_memory", lambda: next(free))
+    restorers = []
+
+    def run(restorer, *arguments, load, **options):
+        restorers.extend([restorer, load()])
+        return restoring.Report()
+
+    monkeypatch.setattr(restoring, "run", run)
+    assert restore([str(photos), "-o", str(tmp_path / "out"), "--opt", str(weights), "--device", "cpu"]) == 0
+    assert [each.memory for each in restorers] == [1e9, 1e9]
+    large = torch.empty(1, 3, 500, 500, device="meta")
+    assert [each.tile_for(large) for each in restorers] == [None, None]
+    assert replace(restorers[0], memory=None).tile_for(large) == 128

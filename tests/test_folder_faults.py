@@ -308,7 +308,7 @@ def test_a_clean_image_that_is_too_small_to_be_degraded_is_left_out_c2(place, ca
     assert [Path(path).name for path in images_of(folder)] == ["001.png", "002.png"]
 
 
-def test_a_name_with_control_characters_is_one_plain_line_c14(place, capsys):
+def test_a_name_with_control_characters_is_one_plain_line_c19(place, capsys):
     (place / "data/rainy/LQ/a\n\x1b[2J.png").write_text("no image")
     (place / "data/rainy/GT/a\n\x1b[2J.png").write_text("no image")
     run_one(place, 1, **SOLVERS)

@@ -15,6 +15,7 @@ from PIL import Image, ImageCms
 from codes.data import colour, headers, heic
 from codes.data.images import (
     ImageError,
+    as_image,
     check_memory,
     decode_picture,
     encode_image,
@@ -282,6 +283,35 @@ def test_save_image_takes_what_it_promises_and_nothing_else(tmp_path, image, rea
     with pytest.raises(ImageError) as refused:
         save_image(image, tmp_path / "x.png")
     assert reason in str(refused.value) and not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("alpha", [[1], 1, torch.zeros(8, 8, dtype=torch.uint8), np.zeros((8, 8))])
+def test_save_image_refuses_other_transparency(tmp_path, alpha):
+    with pytest.raises(ImageError, match=r"x.png: alpha: expected uint8 of shape \(8, 8\), got "):
+        save_image(np.zeros((8, 8, 3), np.uint8), tmp_path / "x.png", alpha)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("mode", ["1", "P", "RGBX", "CMYK", "YCbCr", "HSV", "LAB"])
+def test_pil_images_of_other_colours_mean_what_they_show(mode):
+    """Their numbers are indices of a palette, brightness and colour, or ink: they were taken for grey or RGB."""
+    colours = ImageCms.createProfile("sRGB"), ImageCms.createProfile("LAB")
+    shown = Image.new("RGB", (6, 4), (255, 255, 255) if mode == "1" else (250, 60, 20))
+    image = shown.quantize(2) if mode == "P" else shown.convert("RGB" if mode == "LAB" else mode)
+    if mode == "LAB":
+        image = ImageCms.profileToProfile(shown, *colours, outputMode="LAB")
+    assert image.mode == mode
+    expected = torch.tensor(shown.getpixel((0, 0)))[:, None, None] / 255
+    assert (as_image(image) - expected).abs().max() <= 3 / 255  # they round
+
+
+@pytest.mark.parametrize("mode", ["RGBA", "LA", "PA", "La", "RGBa", "I", "I;16", "P with transparency"])
+def test_pil_images_that_would_lose_something_are_refused_by_their_mode(mode):
+    image = Image.new(mode.split()[0], (6, 4))
+    if " " in mode:
+        image.info["transparency"] = 0
+    with pytest.raises(ImageError, match=f"^image: expected a PIL image of mode .*, got mode {mode}$"):
+        as_image(image)
 
 
 # ---- libraries that print

@@ -433,6 +433,42 @@ def test_bad_stdin_gives_a_message_and_no_output(weights, monkeypatch, capsysbin
     assert captured.out == b"" and b"stdin: not an image in a known format" in captured.err
 
 
+@pytest.mark.parametrize(
+    ("error", "free", "line"),
+    [
+        (ArithmeticError("the network returned NaN"), None, "stdin: the network returned NaN"),
+        (MemoryError(), None, "stdin: MemoryError"),
+        (None, 1e5, "stdin: restoring 0 megapixels takes 0.0 GB of memory, 0.0 GB are free"),
+    ],
+    ids=["not finite", "no memory", "too large"],
+)
+def test_a_failure_on_stdin_is_one_line(error, free, line, weights, monkeypatch, capsysbinary):
+    def failing(*arguments):
+        raise error
+
+    if free:  # enough to read and decode it
+        monkeypatch.setattr("codes.data.images.available_memory", lambda: free)
+    else:
+        monkeypatch.setattr(restoring, "restored", failing)
+    content = encode_image(np.zeros((32, 32, 3), np.uint8), ".png")
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(content)))
+    assert restore(["-", "--opt", str(weights), "--device", "cpu"]) == 1
+    captured = capsysbinary.readouterr()
+    assert captured.out == b"" and captured.err.decode().splitlines() == [line]
+
+
+@pytest.mark.parametrize(
+    ("closed", "said"), [("<&-", "-: standard input is closed"), (">&-", "-: standard output is closed"), ("2>&-", "")]
+)
+def test_closed_streams_are_one_line_or_do_no_harm(closed, said, weights, folder):
+    content = (folder / "photos" / "a.png").read_bytes()
+    command = '"$0" "$@" ' + closed
+    arguments = [sys.executable, str(ROOT / "restore.py"), "-", "--opt", str(weights), "--nfe", "1", "--device", "cpu"]
+    done = subprocess.run(["sh", "-c", command, *arguments], input=content, capture_output=True)
+    assert done.stderr.decode().splitlines() == said.splitlines() and done.returncode == (2 if said else 0)
+    assert done.stdout.startswith(b"\x89PNG") != bool(said)
+
+
 class Recogniser:
     """A restorer that changes nothing and describes every photo in the same way."""
 

@@ -181,7 +181,7 @@ def test_a_photo_too_large_for_memory_is_left_out_before_it_is_decoded(run, fold
     assert "3 restored, 1 left out" in printed
 
 
-def test_a_name_with_control_characters_is_one_plain_line_c14(run, folder, capsys):
+def test_a_name_with_control_characters_is_one_plain_line_c19(run, folder, capsys):
     for name in ("a", "b"):
         (folder / "photos" / f"{name}.png").unlink()
     (folder / "photos" / "a\n\x1b[2J.png").write_text("no image")

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ..names import OptionsError
-from ..runtime.output import accept_any_text, reader_gone
+from ..runtime.output import accept_any_text, open_closed_streams, reader_gone
 from ..runtime.problems import explain
 
 
@@ -139,6 +139,7 @@ def run(
 
     A file that the system does not let it read or write is one line and exit code 1.
     """
+    open_closed_streams()
     accept_any_text()
     logging.basicConfig(level=level, format="%(message)s", stream=sys.stderr)
     try:

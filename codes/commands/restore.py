@@ -3,6 +3,7 @@
 import argparse
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -59,7 +60,7 @@ def build_parser(prog: str) -> argparse.ArgumentParser:
     add("--device", default="auto", help="cpu, cuda, cuda:N (default: the option file's, else a GPU if there is one)")
     add("--workers", type=workers, metavar="N",
         help="processes that restore photos at the same time (default: auto, one for each core of a CPU if there is "
-        "enough to do)")  # fmt: skip
+        "enough to do and enough memory)")  # fmt: skip
     add("--overwrite", action="store_true", help="replace existing results")
     return parser
 
@@ -83,12 +84,17 @@ def _restore(arguments: argparse.Namespace) -> int:
     options = options_for(locate(arguments.opt), overrides)
     if arguments.output is not None and arguments.output.exists() and not arguments.output.is_dir():
         raise OptionsError(f"-o {arguments.output}: is a file, expected a folder")
+    if arguments.photos == ["-"]:
+        for stream, name in ((sys.stdin, "standard input"), (sys.stdout, "standard output")):
+            if stream is None:
+                raise OptionsError(f"-: {name} is closed")
     # The imports below take seconds: mistakes in the file are reported before.
     from ..data.images import ImageError
     from ..networks.checkpoints import find_file
     from ..restoration import photos
     from ..restoration.loading import restorer_of
     from ..restoration.photo_results import RestoreSettings
+    from ..runtime.device import memory_budget
 
     restorer = restorer_of(options, arguments.device)
     samples = arguments.samples or (4 if arguments.uncertainty else 1)
@@ -104,7 +110,10 @@ def _restore(arguments: argparse.Namespace) -> int:
             photos.pipe(restorer, sys.stdin.buffer, sys.stdout.buffer, settings)
             return 0
         weights = find_file(locate(options.path.pretrain_model_G or ""))
-        load = partial(_load, arguments.opt, arguments.device, overrides)
+        if restorer.device.type == "cpu":
+            # What is free now decides on tiles: while others restore it is less, which would change results.
+            restorer = replace(restorer, memory=memory_budget(restorer.device))
+        load = partial(_load, arguments.opt, arguments.device, overrides, restorer.memory)
         chosen = {"workers": arguments.workers, "load": load}
         return photos.run(restorer, arguments.photos, arguments.output, settings, weights, **chosen).exit_code
     except ImageError as error:
@@ -114,8 +123,8 @@ def _restore(arguments: argparse.Namespace) -> int:
         return 130
 
 
-def _load(opt: Path, device: str, overrides: Sequence[str]) -> "Restorer":
+def _load(opt: Path, device: str, overrides: Sequence[str], memory: float | None) -> "Restorer":
     """The restorer of another process."""
     from ..restoration.loading import restorer_of
 
-    return restorer_of(options_for(locate(opt), overrides), device)
+    return replace(restorer_of(options_for(locate(opt), overrides), device), memory=memory)

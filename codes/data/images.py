@@ -1,5 +1,6 @@
 """Reading and writing image files; in memory images are RGB in [0, 1]."""
 
+import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
@@ -357,13 +358,37 @@ def save_image(image: Tensor | NDArray[np.uint8], path: str | Path, alpha: NDArr
         raise ImageError(f"{path}: expected a tensor (3, H, W) in [0, 1] or an array (H, W, 3) of uint8, got {found}")
     if not pixels.size:
         raise ImageError(f"{path}: the image is empty")
-    if alpha is not None and (alpha.dtype != np.uint8 or alpha.shape != pixels.shape[:2]):
-        raise ImageError(f"{path}: alpha: expected uint8 of shape {pixels.shape[:2]}, got {alpha.dtype} {alpha.shape}")
+    if alpha is not None and not (
+        isinstance(alpha, np.ndarray) and alpha.dtype == np.uint8 and alpha.shape == pixels.shape[:2]
+    ):
+        found = f"{alpha.dtype} {alpha.shape}" if isinstance(alpha, np.ndarray) else type(alpha).__name__
+        raise ImageError(f"{path}: alpha: expected uint8 of shape {pixels.shape[:2]}, got {found}")
     write_atomically(path, encode_image(pixels, path.suffix, alpha))
 
 
+# Modes of Pillow whose arrays are grey or RGB, and those that it converts: their numbers mean other things.
+_PLAIN_MODES = ("L", "RGB", "F")
+_CONVERTED_MODES = ("1", "P", "RGBX", "CMYK", "YCbCr", "HSV", "LAB")
+
+
+def _in_plain_colours(image: ArrayLike) -> ArrayLike:
+    """A PIL image in grey or RGB, whatever colours it is stored in; ImageError where that would lose something."""
+    pillow = sys.modules.get("PIL.Image")  # who has an image of it has imported it
+    if pillow is None or not isinstance(image, pillow.Image) or image.mode in _PLAIN_MODES:
+        return image
+    known = f"{', '.join(_PLAIN_MODES)} or, to be converted, {', '.join(_CONVERTED_MODES)}"
+    transparent = image.mode == "P" and image.has_transparency_data
+    if image.mode not in _CONVERTED_MODES or transparent:
+        found = f"{image.mode}{' with transparency' * transparent}"
+        raise ImageError(f"image: expected a PIL image of mode {known}, got mode {found}")
+    try:
+        return image.convert("RGB")  # type: ignore[no-any-return]
+    except (ImportError, ValueError, OSError) as error:  # Pillow converts LAB with a library that it may lack
+        raise ImageError(f"image: Pillow cannot convert mode {image.mode} to RGB: {error}") from error
+
+
 def as_image(image: Image) -> Tensor:
-    """Convert a tensor, an array or a PIL image to a tensor (3, H, W), float32 in [0, 1].
+    """Convert a tensor, an array or a PIL image without transparency to a tensor (3, H, W), float32 in [0, 1].
 
     >>> as_image(np.full((4, 6, 3), 255, np.uint8)).shape, as_image(np.zeros((4, 6))).shape
     (torch.Size([3, 4, 6]), torch.Size([3, 4, 6]))
@@ -378,7 +403,7 @@ def as_image(image: Image) -> Tensor:
         if not rgb.is_floating_point():
             raise ImageError(f"image: expected {expected}, got {rgb.dtype}")
     else:
-        array: np.ndarray[Any, Any] = np.asarray(image)
+        array: np.ndarray[Any, Any] = np.asarray(_in_plain_colours(image))
         expected = "an array (H, W, 3) or (H, W), of uint8 or in [0, 1]"
         if array.ndim == 2:
             array = np.repeat(array[..., None], 3, axis=2)

@@ -6,7 +6,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
@@ -26,7 +26,8 @@ from ..data.images import (
     read_bytes,
     suffix_of,
 )
-from ..runtime.crew import Crew, Lost, crew, crew_size
+from ..runtime.crew import PROCESS_BYTES, Crew, Lost, crew, crew_size, crew_within
+from ..runtime.device import available_memory
 from ..runtime.files import digest
 from ..runtime.output import one_line
 from ..runtime.problems import Busy, FileError, check_regular, explain
@@ -39,6 +40,8 @@ from .tiling import BYTES_PER_PIXEL
 
 T = TypeVar("T")
 
+# What restoring raises where it fails on one photo: values that are not finite, no memory, torch's errors.
+_FAILURES = (ArithmeticError, MemoryError, RuntimeError, ValueError)
 _HEADER = 1 << 18  # bytes of a file that say how large its image is
 
 
@@ -171,6 +174,9 @@ def run(
     sizes = {photo: megapixels(photo.path) for photo in photos}
     threads = torch.get_num_threads()
     size = 1 if load is None else crew_size(workers, threads, restorer.device.type, list(sizes.values()))
+    if size > 1 and workers is None:
+        available = available_memory()
+        size = crew_within(size, available, most_memory(restorer, settings, list(sizes.values()), available))
     with (
         stop_on_signal("stopping (again to stop at once) ...") as stop,
         Meter(list(sizes.values()), together=size) as meter,
@@ -200,6 +206,17 @@ def run(
             say(explain(error, output))
     say(f"{report}, in {output}")
     return report
+
+
+def most_memory(restorer: Restorer, settings: RestoreSettings, megapixels: list[float], available: float) -> float:
+    """About the bytes that a process takes with the largest photo in it that is not left out for want of memory."""
+    if settings.tile is not None:
+        restorer = replace(restorer, tile=settings.tile)  # type: ignore[arg-type]  # the command line has validated it
+    fitting = [size for size in megapixels if size * 1e6 * BYTES_PER_PIXEL <= available]
+    networks = [network for network in (restorer.network, restorer.daclip, restorer.latent) if network is not None]
+    weights = sum(value.nbytes for network in networks for value in network.parameters())
+    # Twice the weights: kernels keep copies in an order of their own.
+    return PROCESS_BYTES + 2 * weights + restorer.memory_for(int(1e6 * max(fitting, default=0.0)), settings.samples)
 
 
 def _run_alone(
@@ -280,8 +297,8 @@ def _outcome(photo: Photo, action: Callable[[], T]) -> T | None:
         raise
     except (FileError, ImageError) as error:
         say(f"left out: {error}")
-    except (ArithmeticError, MemoryError, RuntimeError, ValueError) as error:
-        say(f"left out: {photo.path}: {error or type(error).__name__}")
+    except _FAILURES as error:
+        say(f"left out: {photo.path}: {str(error) or type(error).__name__}")
     except OSError as error:
         if error.errno != errno.ENAMETOOLONG:
             raise
@@ -352,9 +369,7 @@ def _claimed(
     done, obstacle = results.state(photo.name, source, names.values())
     if done and not settings.describe:
         return ""
-    header = image_header(content)
-    if header is not None and restorer.device.type == "cpu":
-        check_memory(header.pixels, BYTES_PER_PIXEL, str(photo.path), "restoring")
+    _check_room(restorer, content, str(photo.path))
     picture = decode_picture(content, str(photo.path))
     if settings.describe and (recognised := restorer.recognise(picture.rgb)) is not None:
         print(one_line(f"{photo.path}: {described(recognised)}"), flush=True)
@@ -372,6 +387,13 @@ def _claimed(
     return ", ".join(filter(None, [applied(restoration, settings, restorer), seconds]))
 
 
+def _check_room(restorer: Restorer, content: bytes, name: str) -> None:
+    """Raise ImageError where the header of an image says that memory is too small to restore it."""
+    header = image_header(content)
+    if header is not None and restorer.device.type == "cpu":
+        check_memory(header.pixels, BYTES_PER_PIXEL, name, "restoring")
+
+
 def facts(restoration: Restoration) -> dict[str, Any]:
     """What the record of a photo says about its restoration."""
     found: dict[str, Any] = {"nfe": restoration.nfe, "strength": round(restoration.strength, 4)}
@@ -381,15 +403,19 @@ def facts(restoration: Restoration) -> dict[str, Any]:
 
 
 def pipe(restorer: Restorer, source: BinaryIO, target: BinaryIO, settings: RestoreSettings) -> None:
-    """Restore an image from one stream to another, in the same format."""
+    """Restore an image from one stream to another, in the same format; ImageError where that fails."""
     content = source.read(longest_file() + 1)  # it may have no end
     check_length(len(content), "stdin")
+    _check_room(restorer, content, "stdin")
     picture = decode_picture(content, "stdin")
     suffix = suffix_of(content)
     check_can_be_written(picture, Photo(Path("stdin"), f"stdin{suffix}"))
     for note in picture.notes:
         say(f"stdin: {note}")
-    restoration = restored(restorer, picture, settings, lambda share: None)
+    try:
+        restoration = restored(restorer, picture, settings, lambda share: None)
+    except _FAILURES as error:
+        raise ImageError(f"stdin: {str(error) or type(error).__name__}") from error
     if settings.describe and restoration.recognised is not None:
         say(f"stdin: {described(restoration.recognised)}")
     if text := applied(restoration, settings, restorer):

@@ -27,7 +27,7 @@ from ..solvers.sampling import Network
 from .bounds import check_strength, check_tile, check_whole
 from .hub import OnTheHub
 from .progress import Callback, Progress, counted, reporting, within
-from .tiling import SMALLEST_TILE, tile_count, tile_within, tiled
+from .tiling import BYTES_PER_PIXEL, SMALLEST_TILE, tile_count, tile_within, tiled
 
 if TYPE_CHECKING:
     from ..networks.checkpoints import Metadata
@@ -86,6 +86,7 @@ class Restorer(OnTheHub):
     daclip, latent             DA-CLIP's encoder, the network between images and latents, where the network needs them
     precision                  fp32, bf16 or fp16; `load_restorer` has chosen where the options say auto
     tile                       side of overlapping tiles in pixels, 'off' or 'auto' (tiles where memory demands them)
+    memory                     bytes by which 'auto' decides on tiles; None: those that are free at that moment count
     recommended, careful       what the checkpoint recommends: a solver, and when to leave an image as it is
     metadata                   what the checkpoint records; `save_pretrained` needs it
 
@@ -116,6 +117,7 @@ class Restorer(OnTheHub):
     precision: str = "auto"
     compile: bool = False
     tile: Tile = "auto"
+    memory: float | None = None
     recommended: Solver | None = None
     careful: CarefulRule | None = None
     metadata: Metadata | None = field(default=None, repr=False)
@@ -397,8 +399,16 @@ class Restorer(OnTheHub):
             return self.tile if max(height, width) > self.tile else None
         if self.compile:
             height, width = fixed_side(height), fixed_side(width)
-        tile = tile_within(memory_budget(self.device), bytes_per_pixel(self.network), height, width, len(lq))
+        budget = memory_budget(self.device) if self.memory is None else self.memory
+        tile = tile_within(budget, bytes_per_pixel(self.network), height, width, len(lq))
         return fixed_side_within(tile) if self.compile and tile is not None else tile
+
+    def memory_for(self, pixels: int, n: int = 1) -> float:
+        """About the bytes that n restorations of an image take on a CPU, where they are drawn one after the other."""
+        side = math.isqrt(pixels) + 1
+        tile = self.tile_for(torch.empty(1, 3, side, side, device="meta"))
+        at_once = pixels if tile is None else min(pixels, tile**2)
+        return (BYTES_PER_PIXEL + 12 * n) * pixels + bytes_per_pixel(self.network) * at_once
 
     def samples_at_once(self, lq: Tensor, n: int) -> int:
         """How many of n samples are drawn at once: on a GPU as many as need no smaller tiles than a single one."""

@@ -28,6 +28,7 @@ T = TypeVar("T")
 # Below this many megapixels a process is busier with starting than with restoring: it needs two seconds, in which the
 # embedded network restores about one megapixel with one thread.
 LEAST_MEGAPIXELS = 4.0
+PROCESS_BYTES = 5e8  # of a process without a network: Python, torch and what they load
 _POLL = 0.1  # seconds between two looks at the user's wish to stop
 _GRACE = 1.0  # seconds in which a process may end by itself
 
@@ -45,6 +46,11 @@ def crew_size(wanted: int | None, threads: int, device: str, megapixels: list[fl
     if device != "cpu" or sum(megapixels) < LEAST_MEGAPIXELS * threads:
         return 1
     return min(threads, most)
+
+
+def crew_within(size: int, available: float, needed: float) -> int:
+    """At most `size` processes, and at least 1: as many as can take `needed` bytes each of those that are available."""
+    return max(min(size, int(available / needed)), 1)
 
 
 class Lost(Exception):

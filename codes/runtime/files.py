@@ -16,6 +16,7 @@ import tempfile
 import threading
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -304,12 +305,16 @@ class JsonLines:
         path.parent.mkdir(parents=True, exist_ok=True)
         is_new = not path.exists()
         self._file = io.FileIO(path, "ab+", opener=open_own)
-        if is_new:
-            _flush_folder(path.parent)
-        with locked(self._file.fileno()) as alone:
-            tail = _unfinished(self._file)
-            if tail and alone and tail.startswith(b"{") and _parsed(tail) is None:
-                self._file.truncate(self._file.seek(0, os.SEEK_END) - len(tail))
+        try:
+            if is_new:
+                _flush_folder(path.parent)
+            with locked(self._file.fileno()) as alone:
+                tail = _unfinished(self._file)
+                if tail and alone and tail.startswith(b"{") and _parsed(tail) is None:
+                    self._file.truncate(self._file.seek(0, os.SEEK_END) - len(tail))
+        except OSError as error:
+            self._file.close()
+            raise OSError(error.errno, error.strerror, str(path)) from error
 
     def append(self, value: dict[str, Any]) -> tuple[int, os.stat_result]:
         """Write one line and flush it to disk; leaves no half of it if the disk is full.
@@ -324,7 +329,8 @@ class JsonLines:
                 os.fsync(self._file.fileno())
             except OSError as error:
                 if alone:
-                    self._file.truncate(end)
+                    with suppress(OSError):  # the next start removes it
+                        self._file.truncate(end)
                 raise OSError(error.errno, error.strerror, str(self._path)) from error
             return end, os.fstat(self._file.fileno())
 

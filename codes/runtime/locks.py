@@ -115,11 +115,19 @@ def claim(
         if state is None:
             say(f"{path}: this file system has no locks; start one process at a time here")
         elif not shared:
-            os.ftruncate(handle, 0)
-            os.write(handle, json.dumps(_myself()).encode())
+            _sign(handle, path)
         yield
     finally:
         _release(handle, target, state)
+
+
+def _sign(handle: int, path: Path) -> None:
+    """Write into a lock who holds it; an error names what was to be held."""
+    try:
+        os.ftruncate(handle, 0)
+        os.write(handle, json.dumps(_myself()).encode())
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error
 
 
 def _release(handle: int, target: Path, state: bool | None) -> None:

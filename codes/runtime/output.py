@@ -35,6 +35,20 @@ def accept_any_text() -> None:
             stream.reconfigure(errors=_READABLE)
 
 
+def open_closed_streams() -> None:
+    """Let what is printed go nowhere where standard error is closed (`2>&-`), instead of failing.
+
+    The numbers of closed streams are taken, so that no other file gets one: libraries would print into it.
+    """
+    for number in (0, 1, 2):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # gets the lowest free number: this one
+    if sys.stderr is None:
+        sys.stderr = os.fdopen(2, "w", closefd=False)
+
+
 def reader_gone() -> int:
     """The exit code where the reader of the output, such as `head`, has seen enough; nothing more is written to it."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains when it flushes

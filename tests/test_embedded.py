@@ -20,22 +20,19 @@ ROOT = Path(__file__).parents[1]
 NAMES = ("astronaut", "coffee", "flower")
 SIDE = 128
 
-# Decibels above the degraded image, the mean of three images. Where little was learned, what it may cost.
+# Decibels above the degraded image, the mean of three images.
 GAINS = {
-    "motion-blurry": -0.1,
-    "hazy": 7.3,
-    "jpeg-compressed": 0.5,
-    "low-light": 17.8,
-    "noisy": 9.6,
-    "raindrop": 0.9,
-    "rainy": 6.5,
-    "shadowed": 2.6,
-    "snowy": 4.2,
-    "uncompleted": 13.1,
+    "motion-blurry": 0.0,
+    "hazy": 8.5,
+    "jpeg-compressed": 0.6,
+    "low-light": 18.8,
+    "noisy": 9.8,
+    "raindrop": 1.3,
+    "rainy": 7.0,
+    "shadowed": 5.5,
+    "snowy": 4.5,
+    "uncompleted": 13.4,
 }
-
-# What the network before this one gained, where this one gains less.
-EARLIER = {"hazy": 8.2, "shadowed": 4.8}
 
 
 @functools.cache
@@ -67,18 +64,11 @@ def test_it_restores(task):
     assert gain(task) > GAINS[task]
 
 
-@pytest.mark.parametrize("task", EARLIER)
-@pytest.mark.xfail(strict=True, reason="weak haze and shadows are trained too, and a dark or pale photo may be clean")
-def test_it_restores_what_the_network_before_restored(task):
-    """That one was trained on these very degradations, and changed clean photographs."""
-    assert gain(task) > EARLIER[task]
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_clean_photographs_come_back_unchanged(name):
     clean = crop(name)
     assert psnr(to_uint8(restorer()(clean, seed=0)), to_uint8(clean)) >= 40
-    assert psnr(to_uint8(restorer()(clean, seed=0, strength=1.0)), to_uint8(clean)) >= 34
+    assert psnr(to_uint8(restorer()(clean, seed=0, strength=1.0)), to_uint8(clean)) >= 38
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -197,3 +197,13 @@ def json_table(rows: Sequence[TableRow], means: Sequence[TableRow] = (), notes: 
 
 def _entry(row: TableRow) -> dict[str, Any]:
     return {**asdict(row), "seconds": round(row.seconds, 4)}
+
+
+def commit_list(commits: Iterable[str]) -> str:
+    """The commits that results were computed at, each once; a `+` behind one says that files had changed since.
+
+    >>> commit_list(["4c03ed3de417aa", "4c03ed3de417aa+"]), commit_list([])
+    ('`4c03ed3de417`, `4c03ed3de417` with changes', 'unknown')
+    """
+    names = [f"`{commit[:12]}`" + " with changes" * commit.endswith("+") for commit in dict.fromkeys(commits)]
+    return ", ".join(names) or "unknown"

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from ..evaluation.tables import markdown
+from ..evaluation.tables import commit_list, markdown
 from ..names import TASKS, OptionsError
 from .catalogue import PAPER_NFES, RECOMMENDED, TABLE_OF_TASK
 from .claims import CLAIMS, Claim
@@ -96,8 +96,7 @@ def _four_sets(results: Results) -> str:
 
 def _commits(results: Results) -> str:
     """The commits that the results were computed at."""
-    found = [str(commit) for commit in results.environment.get("commit", [])]
-    return ", ".join(f"`{commit[:12]}`" + " with changes" * commit.endswith("+") for commit in found) or "unknown"
+    return commit_list(results.environment.get("commit", []))
 
 
 def _which(results: Results) -> str:

@@ -99,8 +99,7 @@ def _introduction(results: Results, files: bool) -> str:
     }.get(model, "a network")
     wanted = sum(len(METHODS[method].nfes) for _, method in all_runs(TABLES))
     weights = f"`{settings.get('weights', '?')}`, sha256 `{str(settings.get('sha256', '?'))[:16]}`"
-    found = [str(commit) for commit in results.environment.get("commit", [])]
-    commits = ", ".join(f"`{commit[:12]}`" + " with changes" * commit.endswith("+") for commit in found) or "unknown"
+    commits = tables.commit_list(results.environment.get("commit", []))
     where = "Every table is in `tables/` as Markdown and CSV (all digits), and the" if files else "The"
     return (
         "# The paper's tables, reproduced\n\n"

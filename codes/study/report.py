@@ -370,8 +370,6 @@ def _notes(folder: Path) -> list[str]:
         else:
             about = f"{about}, {made['images']} images"
         notes.append(f"{path.parent.name}: {about}, {made['size']} pixels")
-    commits = dict.fromkeys(
-        str(start["commit"]) for start in read_json(folder / "environment.json") or [] if start["commit"]
-    )
-    named = ", ".join(f"`{commit[:12]}`" + " with changes" * commit.endswith("+") for commit in commits)
-    return [*notes, f"measured at commit {named or 'unknown'}"]
+    starts = read_json(folder / "environment.json") or []
+    commits = (str(start["commit"]) for start in starts if start["commit"])
+    return [*notes, f"measured at commit {tables.commit_list(commits)}"]

@@ -147,12 +147,13 @@ def _full(results: Results) -> str:
         "All images of each set, whole, restored with the recommended solver; in brackets what the paper printed for "
         f"DA-CLIP's network. The tables below are of {_images(replace(results, full=None))}.\n",
     ]
-    for task, known in TEST_SETS.items():
+    for task in TEST_SETS:
         nfes = tuple(sorted({cell.nfe for cell in full.cells if cell.task == task}, reverse=True))
         if nfes:
             table = full_table(task, nfes)
             rows = compared_rows(table, table.parts[0], full)
-            texts.append(f"{known.folder}. {what_differs(full, task)}\n")
+            differs = what_differs(full, task)
+            texts.append(f"{differs if len(texts) == 2 else differs.partition(' What differs')[0]}\n")
             texts.append(markdown(rows, shown_columns(rows, table.columns), with_difference=True))
     return "\n".join(texts)
 

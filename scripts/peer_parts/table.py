@@ -107,7 +107,7 @@ def sentence(rows: Sequence[Row], ours: str) -> str:
         return f"{outcome}."
     if best.lpips_gain is not None and gain_text(best.lpips_gain, 3) != "none":
         better = "lower (better)" if best.lpips_gain[0] < 0 else "higher (worse)"
-        outcome += f", and its LPIPS is {better} by {abs(best.lpips_gain[0]):.3f} ± {best.lpips_gain[1]:.3f}"
+        outcome += f", and the peer's LPIPS is {better} by {abs(best.lpips_gain[0]):.3f} ± {best.lpips_gain[1]:.3f}"
     ratio = best.seconds / mine.seconds
     cost = f"{ratio:.1f} times" if ratio >= 1 else f"1/{1 / ratio:.1f} of"
     return f"{outcome}; it takes {cost} the processor time of ours."

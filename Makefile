@@ -31,7 +31,8 @@ exact-demo: install  ## solve an exactly solvable problem with every solver; wri
 app: weights     ## open the web page on http://127.0.0.1:7860
 	$(BIN)/python app.py
 
-test: lint typecheck unit  ## lint, types, tests
+test: lint       ## lint, types, tests
+	@$(MAKE) --no-print-directory -j2 typecheck unit
 
 # Installs about 100 MB more: onnx, onnxruntime, openvino, spandrel.
 test-integrations: install  ## try the libraries that the project works with, and the wheel in a new environment
@@ -46,7 +47,7 @@ typecheck: install
 	$(BIN)/mypy
 
 unit: weights
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) -q --ignore=tests/integrations
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -q --ignore=tests/integrations
 
 # Some minutes; EXAMPLES=2000 takes four times as long.
 EXAMPLES ?= 500

@@ -31,7 +31,7 @@ def on_page_markdown(text: str, **_: Any) -> str:
     """Links to files of other folders, and to the notebook, lead to their pages here."""
     for page, source in {**ELSEWHERE, f"{NOTEBOOK}.md": f"{NOTEBOOK}.ipynb"}.items():
         text = re.sub(rf"\]\((?:\.\./)?{re.escape(source)}(?=[#)])", f"]({page}", text)
-    return text
+    return text.replace("](../docs/", "](")  # from files of other folders
 
 
 def on_page_content(html_text: str, **_: Any) -> str:

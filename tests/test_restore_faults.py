@@ -81,6 +81,13 @@ def test_devices_pipes_and_unknown_homes_are_one_line(run, folder, capsys, name)
     assert f"{name}: {reason.get(name, 'no such file or folder')}" in printed and "1 restored, 1 left out" in printed
 
 
+def test_a_pattern_that_leads_up_again_writes_into_the_output_folder_alone(run, folder):
+    (folder / "photos" / "inner").mkdir()
+    (folder / "photos" / "a.png").rename(folder / "up.png")
+    assert run("photos/*/../../up.png", "-o", "results/out") == 0
+    assert (folder / "results/out/up.png").is_file() and not (folder / "results/up.png").exists()
+
+
 def test_patterns_do_not_follow_links_in_circles(run, folder, capsys):
     (folder / "photos" / "up").symlink_to("..")
     (folder / "photos" / "here").symlink_to(".")

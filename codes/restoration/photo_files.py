@@ -137,7 +137,9 @@ def _sorted_out(files: list[Path], problems: list[str], base: Path) -> Matches:
         elif suffix in SUFFIXES and not path.is_dir():
             try:
                 check_regular(path)
-                photos.append((path, os.path.relpath(path, base)))
+                relative = os.path.relpath(path, base)
+                # A pattern such as */../../x.png leads out of its own base, as its result must not.
+                photos.append((path, path.name if Path(relative).parts[0] == os.pardir else relative))
             except FileNotFoundError:
                 problems.append(f"left out: {path}: a link to a file that does not exist")
             except FileError as error:

@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
+from ..names import is_number
+
 log = logging.getLogger(__name__)
 
 Message = MutableMapping[str, Any]
@@ -157,7 +159,7 @@ class Body:
 
     def check_length(self, length: str) -> None:
         """Raise Refused early where the announced length is too large, or nothing more is taken."""
-        if length.isdigit() and int(length[:20]) > self.most:
+        if is_number(length) and int(length[:20]) > self.most:
             raise self._too_large()
         if self.quota is not None:
             self.quota.take(0)

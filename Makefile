@@ -49,7 +49,7 @@ typecheck: install
 unit: weights
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -q --ignore=tests/integrations
 
-# Some minutes; EXAMPLES=2000 takes four times as long.
+# Half a minute on two idle cores; EXAMPLES=2000 takes a minute.
 EXAMPLES ?= 500
 # By name: collecting all tests takes longer than some of these.
 FUZZED := $(shell grep -l '^from hypothesis\|mark.hypothesis' -r tests --include='test_*.py')

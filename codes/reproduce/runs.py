@@ -1,7 +1,7 @@
 """The runs behind the tables: each method on each task is one run of the evaluation, as test.py does it."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -230,29 +230,46 @@ def run_all(
     """Run some (task, method) pairs; returns the exit code and a line for each image that was left out."""
     base = base_options(setup)
     recommended = recommended_options(restorer)
+    wanted = [(task, method) for task, method in pairs if task in tasks]
+
+    def runs() -> Iterator[_Run]:
+        for number, (task, method) in enumerate(wanted, start=1):
+            names = run_options(setup, base, task, method, recommended=recommended).metrics.names
+            if complete(setup, task, method, len(tasks[task].items), names):
+                continue
+            text = f"[{number}/{len(wanted)}] {task}, {METHODS[method].title}"
+            # The few images of many evaluations first: the last part summarises all of them.
+            for count, nfes in parts(setup, method, len(tasks[task].items)):
+                options = run_options(setup, base, task, method, nfes=nfes, recommended=recommended)
+                yield text, options, replace(tasks[task], items=tasks[task].items[:count])
+                text = ""
+
+    return _run_each(runs(), process, restorer, tell)
+
+
+_Run = tuple[str, Options, Task]  # what to say before it, unless that is empty, the solvers, and the images
+
+
+def _run_each(
+    runs: Iterable[_Run], process: Process, restorer: Restorer, tell: Callable[[str], None]
+) -> tuple[int, list[str]]:
+    """Do some runs until one is interrupted; returns the exit code and a line for each image that was left out."""
     code = 0
     problems: dict[str, None] = {}
     scorers: dict[tuple[str, ...], tuple[Scorer, list[str]]] = {}
-    wanted = [(task, method) for task, method in pairs if task in tasks]
-    for number, (task, method) in enumerate(wanted, start=1):
-        names = run_options(setup, base, task, method, recommended=recommended).metrics.names
-        if complete(setup, task, method, len(tasks[task].items), names):
-            continue
-        if process.is_main:
-            tell(f"[{number}/{len(wanted)}] {task}, {METHODS[method].title}")
-        # The few images of many evaluations first: the last part summarises all of them.
-        for count, nfes in parts(setup, method, len(tasks[task].items)):
-            options = run_options(setup, base, task, method, nfes=nfes, recommended=recommended)
-            if names not in scorers:
-                scorers[names] = make_scorer(names, options.metrics.crop_border, restorer.device)
-            scorer, notes = scorers[names]
-            chosen = replace(restorer, solvers=tuple(build_solvers(options, restorer.sde)))
-            some = replace(tasks[task], items=tasks[task].items[:count])
-            outcome = test_run(options, [some], chosen, scorer, process, notes=notes).outcome
-            problems |= dict.fromkeys(line for lines in outcome.problems.values() for line in lines)
-            code = max(code, outcome.exit_code)
-            if outcome.interrupted:
-                return code, list(problems)
+    for text, options, images in runs:
+        if text and process.is_main:
+            tell(text)
+        names = options.metrics.names
+        if names not in scorers:
+            scorers[names] = make_scorer(names, options.metrics.crop_border, restorer.device)
+        scorer, notes = scorers[names]
+        chosen = replace(restorer, solvers=tuple(build_solvers(options, restorer.sde)))
+        outcome = test_run(options, [images], chosen, scorer, process, notes=notes).outcome
+        problems |= dict.fromkeys(line for lines in outcome.problems.values() for line in lines)
+        code = max(code, outcome.exit_code)
+        if outcome.interrupted:
+            break
     return code, list(problems)
 
 
@@ -292,23 +309,14 @@ def run_full(
     setup = full_setup(setup)
     base = base_options(setup)
     recommended = recommended_options(restorer)
-    code = 0
-    problems: dict[str, None] = {}
-    for task, images in find_tasks(setup, base)[0].items():
-        if task not in names or not setup.of_set(task):
-            continue
-        for nfe in full_nfes(restorer):
-            if process.is_main:
-                tell(f"{TEST_SETS[task].folder}, all images, whole: {nfe} evaluation{'s' * (nfe > 1)}")
-            options = run_options(setup, base, task, RECOMMENDED, nfes=[nfe], recommended=recommended)
-            scorer, notes = make_scorer(options.metrics.names, options.metrics.crop_border, restorer.device)
-            chosen = replace(restorer, solvers=tuple(build_solvers(options, restorer.sde)))
-            outcome = test_run(options, [images], chosen, scorer, process, notes=notes).outcome
-            problems |= dict.fromkeys(line for lines in outcome.problems.values() for line in lines)
-            code = max(code, outcome.exit_code)
-            if outcome.interrupted:
-                return code, list(problems)
-    return code, list(problems)
+
+    def runs() -> Iterator[_Run]:
+        for task, images in find_tasks(setup, base)[0].items():
+            for nfe in full_nfes(restorer) if task in names and setup.of_set(task) else ():
+                text = f"{TEST_SETS[task].folder}, all images, whole: {nfe} evaluation{'s' * (nfe > 1)}"
+                yield text, run_options(setup, base, task, RECOMMENDED, nfes=[nfe], recommended=recommended), images
+
+    return _run_each(runs(), process, restorer, tell)
 
 
 def full_setup(setup: Setup) -> Setup:
